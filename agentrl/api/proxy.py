@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from agentrl.proxy.web import listening
 from agentrl.reporters.reporting import reporting
 from agentrl.rewards.components import Component, OpenSandbox, RewardSet
 from agentrl.rewards.score import Live
+from agentrl.rewards.spans import Decode
 from agentrl.rollouts.builder import build
 from agentrl.rollouts.engines import open_engine, start_to_sample
 from agentrl.rollouts.faults.failures import describe, verdict, within
@@ -49,6 +50,7 @@ class Scorer:
     Attributes:
         limits: of the scoring of an episode, and for starting a sandbox; how often scoring is tried.
         read_blob: gives the bytes of an image by its hash.
+        decode: gives the text of tokens.
         on_failure: receives every attempt that failed, for `failures.jsonl`.
     """
 
@@ -57,6 +59,7 @@ class Scorer:
     spec: SandboxSpec
     limits: Limits
     read_blob: Callable[[str], bytes]
+    decode: Decode | None = None
     on_failure: Callable[[dict[str, Any]], None] = _nothing
     _outage: Outage = field(default_factory=Outage)
 
@@ -85,7 +88,7 @@ class Scorer:
         return msgspec.structs.replace(episode, status=status, reward=None, components={}, error=failed)
 
     async def _scored(self, episode: Episode) -> Episode:
-        live = Live(info=episode.info, read_blob=self.read_blob)
+        live = Live(info=episode.info, read_blob=self.read_blob, decode=self.decode)
         said = {name: value for name, value in episode.components.items() if value is not None}
         async with within(self.limits.score_s, "scoring an episode", "limits.score_s", None):
             score = await self.rewards.score(episode.task, episode, None, self._fresh(episode.id), live)
@@ -135,7 +138,9 @@ def proxy(
         _check(component)
     backend = parts.open_backend()
     run = begin_run(path, recipe, "proxy", models=commits)
-    scored = Scorer(parts.rewards, backend, recipe.sandbox.spec, recipe.limits, run.get_blob, run.add_failure)
+    scored = Scorer(
+        parts.rewards, backend, recipe.sandbox.spec, recipe.limits, run.get_blob, on_failure=run.add_failure
+    )
 
     async def serve(reporter: Reporter) -> None:
         def keep(episode: Episode) -> None:
@@ -147,10 +152,11 @@ def proxy(
         try:
             await start_to_sample(engine)
             sampling = Sampling(**recipe.sampling.model_dump())
+            score = replace(scored, decode=renderer.tokenizer.decode)
             images = Images(engine, recipe.limits, run.put_blob, run.get_blob)
             context = ProxyContext(engine, renderer, sampling, recipe.seed, images.part)
             recording = Proxy(
-                context, keep, model=recipe.name, taken=run.ids(), idle_s=idle_s, score=scored, names=names
+                context, keep, model=recipe.name, taken=run.ids(), idle_s=idle_s, score=score, names=names
             )
             async with listening(recording.app(), host, port) as address:
                 stop = event_loop.stop_signal()

@@ -8,6 +8,7 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from agentrl.api.recipes import AnyRecipe, Overrides, given_recipe
 from agentrl.api.run import Run, folder_of
 from agentrl.api.run_dirs import EpisodesMissing
 from agentrl.api.run_stages import RunStages
+from agentrl.api.run_tokenizer import tokenizer_of
 from agentrl.config.recipe import Recipe
 from agentrl.reporters.relay import Several
 from agentrl.rewards.bare import scoring_functions
@@ -157,14 +159,20 @@ async def _score(
     """
     backend, specs, groups = None, TaskSpecs(recipe.sandbox.spec), RescoredGroups(store)
     group_of = {row.id: row.group_id for row in run.rows()}
+    tokenizer = cache(lambda: tokenizer_of(run))
+
+    def decode(ids: Sequence[int]) -> str:
+        return tokenizer().decode(ids)
+
     scorer = GroupScorer(
-        rewards, groups, recipe.limits, group_of.__getitem__, on_failure=groups.failed, read_blob=run.get_blob
-    )
+        rewards, groups, recipe.limits, group_of.__getitem__, on_failure=groups.failed, read_blob=run.get_blob,
+        decode=decode,
+    )  # fmt: skip
     try:
         if rewards.needs_fresh_sandbox:
             backend = BACKENDS.chosen(recipe.sandbox, recipe.base).make()
             backend.preflight(specs.spec)
-        runner = Rescorer(rewards, run.get, recipe.limits, earlier, backend, specs, run.get_blob)
+        runner = Rescorer(rewards, run.get, recipe.limits, earlier, backend, specs, run.get_blob, decode)
         async with RolloutScheduler(
             runner, concurrency=recipe.concurrency, limits=recipe.limits, store=groups.keep,
             groups=scorer if rewards.of_group else None,

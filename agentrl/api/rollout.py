@@ -9,10 +9,9 @@ from agentrl.api import event_loop
 from agentrl.api.hub_models import Commits, at_commits
 from agentrl.api.recipes import AnyProfile, AnyRecipe, Overrides, given_recipe
 from agentrl.api.run import Run, folder_of
-from agentrl.api.run_dirs import begin_run, closing, kept_checkpoint
+from agentrl.api.run_dirs import begin_run, closing
+from agentrl.api.run_tokenizer import tokenizer_of
 from agentrl.chat.renderer import Renderer
-from agentrl.chat.tokenizer import Tokenizer
-from agentrl.config.recipe import recipe_from_run
 from agentrl.distributed.servers import LaunchedServers
 from agentrl.distributed.worker_pool import open_runners
 from agentrl.reporters.reporting import preparing, reporting
@@ -23,7 +22,6 @@ from agentrl.rollouts.engines import memory_of, open_engine, start_to_sample
 from agentrl.rollouts.groups.stored import unscored_groups
 from agentrl.rollouts.specs import EpisodeSpec, missing, rollout_specs
 from agentrl.sandbox.pool import Pool
-from agentrl.store.reader import RunReader
 from agentrl.store.run_dir import RunDir
 from agentrl.types.closing import close_all
 from agentrl.types.engine import Engine
@@ -117,20 +115,5 @@ def named_engine(parts: Parts, script: str | None, replay: Path | None = None) -
         source = RunDir.read(replay)
         engine = ReplayEngine(source)
         engine.memory = memory_of(parts)
-        return engine, parts.renderer(_tokenizer_of(source))
+        return engine, parts.renderer(tokenizer_of(source))
     return open_engine(parts, LaunchedServers)
-
-
-def _tokenizer_of(run: RunReader) -> Tokenizer:
-    """The tokenizer of a stored run's prompts: that of the run which it replays, if it does."""
-    from agentrl.chat.tokenizer import ByteTokenizer
-    from agentrl.models.load import chat_tokenizer
-
-    while (source := run.info.get("replay")) is not None:
-        run = RunDir.read(source)
-    if run.info.get("script") is not None:
-        return ByteTokenizer()
-    model = recipe_from_run(run.info).required_model
-    if run.info["command"] == "train":
-        model = model.at(kept_checkpoint(run.path))
-    return chat_tokenizer(model)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from agentrl.config.credit import CreditSettings
 from agentrl.config.sections import IS_FILE, MAY_CHANGE, NAMES_FILE, Section, Short, alone, misplaced
 from agentrl.config.tasks import ROWS, TaskSettings
 from agentrl.config.train import ImitationLossSettings, LrSchedule, OptimiserSettings, PreferenceLossSettings
@@ -115,6 +116,9 @@ class SftStage(RowStage, Short):
         None, description="Stored episodes: the name of an earlier stage, or a run directory."
     )
     min_reward: float | None = Field(None, description="With run: only episodes with at least this reward.")
+    credit: CreditSettings | None = Field(
+        None, description="With run: the estimator of each turn's advantage, for the loss (awr); default: all are 1."
+    )
     text: Annotated[str | None, IS_FILE] = Field(
         None, description='Raw text without a chat template: a file of rows {"text": ...}, or ./file.py:function.'
     )
@@ -135,7 +139,7 @@ class SftStage(RowStage, Short):
         _exactly_one(self, "script", *ROWS, "run", "text")
         _only_with_rows(self, "messages", "tools")
         _only_with(self, "script", "episodes", "tasks")
-        _only_with(self, "run", "min_reward")
+        _only_with(self, "run", "min_reward", "credit")
         _only_with(self, "text", "length")
         return self
 

@@ -137,7 +137,8 @@ class ImitationLossSettings(LossSettings):
     """The `loss` key of supervised training: a name, or `{use: NAME, ...}` with the loss's own settings."""
 
     use: str | SkipJsonSchema[Callable[..., Any]] = Field(
-        "cross_entropy", description="A loss (agentrl list losses), or ./task.py:my_loss. Advantages are 1."
+        "cross_entropy",
+        description="A loss (agentrl list losses), or ./task.py:my_loss. Advantages are 1, or those of `credit`.",
     )
 
 

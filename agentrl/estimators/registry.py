@@ -96,6 +96,8 @@ ESTIMATORS: Registry[Estimator] = Registry(
         "ppr": "agentrl.estimators.turn.process:ppr",
         "spa": "agentrl.estimators.turn.process:spa",
         "tempo": "agentrl.estimators.turn.tempo:tempo",
+        "grpo_process": "agentrl.estimators.turn.grpo_process:grpo_process",
+        "rank_grpo": "agentrl.estimators.turn.rank_grpo:rank_grpo",
         "capo": "agentrl.estimators.turn.capo:capo",
         "sweet": "agentrl.estimators.turn.sweet:sweet",
         "implicit_prm": "agentrl.estimators.turn.implicit_prm:implicit_prm",

@@ -35,6 +35,8 @@ OPTIONAL: dict[str, tuple[Weighting, type]] = {
     "executed": ("turn", np.float64),
     "state_value": ("turn", np.float64),
     "token_reward": ("token", np.float64),
+    "span_reward": ("token", np.float64),
+    "span_end": ("token", np.bool_),
     "behaviour_logprob": ("token", np.float64),
     "ref_logprob": ("token", np.float64),
     "teacher_logprob": ("token", np.float64),
@@ -109,13 +111,15 @@ class CreditTable:
         state_value: mean return of the state that the turn acted on, counted over this iteration and earlier ones
             (`agentrl/estimators/state_values.py`).
         token_reward: reward of the sampled token, in addition to its turn's and trajectory's; training puts KL there.
+        span_reward: part of the turn's immediate reward that spans of the text earned, on their last tokens.
+        span_end: True for the last token of a span.
         behaviour_logprob: of the sampled tokens, under the policy that sampled them.
         ref_logprob, teacher_logprob, ema_logprob: of the sampled tokens, under the reference policy, the teacher, and
             the moving average of the policy.
         prm_logprob: of the sampled tokens, under an implicit process reward model.
         entropy: of the policy where it sampled the token (nats).
         value: the critic's value of the state in which the token was sampled.
-        wrong: share of the critiques, 0 to 1, that mark the step of this token as wrong.
+        wrong: share of the critiques, 0 to 1, that mark the span of this token, or its turn, as wrong.
         history: a function that returns all tokens of the trajectories, observations included (they are many).
         progress_of_training: finished share of the training, 0 to 1, for schedules.
         seats: turns and outcomes by seat, if an episode has several. Estimators get one trajectory per seat.
@@ -145,6 +149,8 @@ class CreditTable:
     executed: Floats | None = None
     state_value: Floats | None = None
     token_reward: Floats | None = None
+    span_reward: Floats | None = None
+    span_end: Bools | None = None
     behaviour_logprob: Floats | None = None
     ref_logprob: Floats | None = None
     teacher_logprob: Floats | None = None
@@ -332,6 +338,24 @@ class CreditTable:
         """Outcome plus all immediate rewards, not discounted [n_trajectories]."""
         return self.score + np.bincount(self.trajectory, self.reward, minlength=self.n_trajectories)
 
+    def on_tokens(self) -> Floats:
+        """A copy of the rewards of tokens; zeros if there are none [n_tokens]."""
+        return np.zeros(self.n_tokens) if self.token_reward is None else self.token_reward.copy()
+
+    def placed(self, steps: Floats) -> tuple[Floats, Floats]:
+        """Splits rewards of turns, the immediate ones among them, by place.
+
+        Args:
+            steps: one reward per turn [n_turns].
+
+        Returns:
+            The rewards of tokens and of spans, on their tokens [n_tokens]; the rest of each turn's reward [n_turns].
+        """
+        if self.span_reward is None:
+            return self.on_tokens(), steps
+        rest = steps - np.bincount(self.token_turn, self.span_reward, self.n_turns)
+        return self.on_tokens() + self.span_reward, rest
+
     def returns(self, gamma: float) -> Floats:
         """Reward-to-go of every turn, discounted by `gamma` per turn [n_turns]."""
         return discounted(self.step_reward, self.turns_left, gamma)
@@ -420,11 +444,12 @@ def _optional(episodes: list[Episode], pairs: list[tuple[Episode, Turn]]) -> dic
         scores = [getattr(turn, name) for _, turn in pairs]
         if None not in scores:
             columns[name] = scores
-    for name, unit in (("process", 1), ("wrong", None)):
-        if any(name in turn.rewards for _, turn in pairs):
-            given = [turn.rewards.get(name) or 0.0 for _, turn in pairs]
-            sizes = [unit or episode.trained(turn) for episode, turn in pairs]
-            columns[name] = np.repeat(given, sizes)
+    if any("process" in turn.rewards for _, turn in pairs):
+        columns["process"] = [turn.rewards.get("process") or 0.0 for _, turn in pairs]
+    if any("wrong" in turn.rewards for _, turn in pairs):
+        columns["wrong"] = np.concatenate([_wrong(turn, episode.trained(turn)) for episode, turn in pairs])
+    if any(turn.spans for _, turn in pairs):
+        columns["span_reward"], columns["span_end"] = _spans(pairs)
     if any(episode.answer is not None for episode in episodes):
         columns["answer"] = numbered(
             None if episode.answer is None else " ".join(episode.answer.casefold().split()) for episode in episodes
@@ -436,6 +461,34 @@ def _optional(episodes: list[Episode], pairs: list[tuple[Episode, Turn]]) -> dic
     if None not in logprobs:
         columns["behaviour_logprob"] = [logprob for turn in logprobs for logprob in turn or ()]
     return columns
+
+
+def _spans(pairs: list[tuple[Episode, Turn]]) -> tuple[Floats, Bools]:
+    """What spans earned and where they end, by token. A span of unknown tokens ends with its turn."""
+    sizes = [episode.trained(turn) for episode, turn in pairs]
+    starts = np.cumsum([0, *sizes])
+    earned, ends = np.zeros(starts[-1]), np.zeros(starts[-1], np.bool_)
+    for (_, turn), start, size in zip(pairs, starts, sizes, strict=False):
+        for span in turn.spans if size else ():
+            at = start + (span.last if 0 <= span.last < size else size - 1)
+            earned[at] += span.value * (1.0 if turn.reward is None else span.weight)
+            ends[at] = True
+    return earned, ends
+
+
+def _wrong(turn: Turn, tokens: int) -> Floats:
+    """The component `wrong` of each token: of the spans that hold it the largest; without spans, of the turn.
+
+    A span of unknown tokens holds the whole turn.
+    """
+    spans = [span for span in turn.spans if span.component == "wrong"]
+    if not spans:
+        return np.full(tokens, turn.rewards.get("wrong") or 0.0)
+    found = np.zeros(tokens)
+    for span in spans:
+        held = slice(span.first, span.last + 1) if span.first >= 0 else slice(None)
+        found[held] = np.maximum(found[held], span.value)
+    return found
 
 
 def _carried_out(turn: Turn) -> bool:

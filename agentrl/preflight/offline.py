@@ -7,7 +7,15 @@ from agentrl.config.tasks import ROWS
 from agentrl.preflight.trainer import check_offline, chosen_trainer
 from agentrl.preflight.training import check_model
 from agentrl.rollouts.builder import Parts
-from agentrl.training.stages.data import examples_of, key_of, parser_of, preference_loss, seats_refused, stored_for
+from agentrl.training.stages.data import (
+    examples_of,
+    key_of,
+    offline_credit,
+    parser_of,
+    preference_loss,
+    seats_refused,
+    stored_for,
+)
 from agentrl.training.stages.plan import StagePlan
 from agentrl.training.stages.stage import Stage
 from agentrl.types.errors import RecipeError
@@ -30,6 +38,7 @@ def offline_plan(stage: Stage, parts: Parts) -> StagePlan:
                 remedy="remove it, or use the loss kto",
             )
     check_offline(plan)
+    offline_credit(stage)
     with stored_for(stage, None) as stored:
         if stored is None and getattr(settings, "run", None) is not None and _chooses(stage):
             if parts.make_agent().seats:  # the run's episodes will be of this recipe's agent

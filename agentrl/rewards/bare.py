@@ -25,6 +25,10 @@ def bare_turns(episode: Episode, functions: Collection[str]) -> list[Turn]:
     """
     theirs = set(functions) - episode.components.keys()
     return [
-        msgspec.structs.replace(turn, rewards={name: v for name, v in turn.rewards.items() if name not in theirs})
+        msgspec.structs.replace(
+            turn,
+            rewards={name: value for name, value in turn.rewards.items() if name not in theirs},
+            spans=[span for span in turn.spans if span.component not in theirs],
+        )
         for turn in episode.turns
     ]

@@ -23,8 +23,9 @@ from agentrl.rewards.gate import check_gates, check_route, components_of, judge_
 from agentrl.rewards.grading import Unverified, graded, left_behind
 from agentrl.rewards.registry import OF_EPISODE, REWARDS
 from agentrl.rewards.score import Live, Score
+from agentrl.rewards.spans import Decode, Span, Spanned, placed
 from agentrl.rewards.steps import Values, apply
-from agentrl.types.episode import POLICY, Episode, GateVerdict
+from agentrl.types.episode import POLICY, Episode, GateVerdict, Turn
 from agentrl.types.errors import AgentRLError, MissingExtra, RecipeError, TaskError, asked_to_stop, nearest, place_of
 from agentrl.types.figures.of_episodes import NAMED, SUCCESS
 from agentrl.types.figures.sums import total
@@ -171,7 +172,7 @@ class Component:
             else:
                 found = await self.call(given, boxes)
                 value, note = (found.value, text(found.note)) if isinstance(found, Scored) else (found, "")
-            return apply(self.steps, self.check(value, episode)), note
+            return apply(self.steps, self.check(value, episode, left.decode)), note
         except (SandboxBroken, SandboxExpired) as error:
             value = [0.0] * len(episode.turns) if "turn" in self.wants else 0.0
             return apply(self.steps, value), str(error)
@@ -215,8 +216,11 @@ class Component:
         value = self.function(**{name: given[name] for name in self.wants}, **self.settings)
         return await value if inspect.isawaitable(value) else value
 
-    def check(self, value: Any, episode: Episode) -> Values:
+    def check(self, value: Any, episode: Episode, decode: Decode | None = None) -> Values:
         """Checks and converts a value that the function returned for an episode.
+
+        Args:
+            decode: gives the text of tokens, by which the tokens of spans are found.
 
         Raises:
             RewardError: the value is not a reward.
@@ -226,12 +230,24 @@ class Component:
         if isinstance(value, list | tuple) and "turn" not in self.wants and len(value) != len(episode.turns):
             raise self._refuse(f"{len(value)} entries for {len(episode.turns)} turns", episode)
         if isinstance(value, list | tuple):
-            return [self._number(item, episode) for item in value]
+            return [self._of_turn(item, episode, turn, decode) for item, turn in zip(value, episode.turns, strict=True)]
         return self._number(value, episode)
 
+    def _of_turn(self, item: Any, episode: Episode, turn: Turn, decode: Decode | None) -> float | None:
+        if not isinstance(item, list | tuple):
+            return self._number(item, episode)
+        if not all(isinstance(span, Span) for span in item):
+            raise self._refuse("a list for a turn that holds something else than Span(start, end, value)", episode)
+        spans = [span._replace(value=self._finite(span.value, episode)) for span in item]
+        try:
+            return placed(self.name, spans, episode, turn, decode)
+        except ValueError as error:
+            raise self._refuse(f"{error}, turn {turn.index}", episode) from None
+
     def _number(self, value: Any, episode: Episode) -> float | None:
-        if value is None:
-            return None
+        return None if value is None else self._finite(value, episode)
+
+    def _finite(self, value: Any, episode: Episode) -> float:
         try:
             return number(value, "it")
         except ValueRefused as error:
@@ -243,7 +259,8 @@ class Component:
         return RewardError(
             f"reward component {self.name!r}{where} returned {what}",
             place=f"episode {episode.id}",
-            remedy="return a finite number, or None where nothing could be scored; or a list of these, one per turn",
+            remedy="return a finite number, or None where nothing could be scored; or a list of these, one per turn. "
+            "For a turn also a list of Span(start, end, value), the values finite numbers",
         )
 
 
@@ -403,12 +420,22 @@ class RewardSet:
             total(_weight(name, weights, shut) * value for name, value in turn.items() if value is not None)
             for turn in turns
         ]
+        spans = [
+            [
+                msgspec.structs.replace(span, weight=_weight(name, weights, shut))
+                for name, value in turn.items()
+                if isinstance(value, Spanned)
+                for span in value.spans
+            ]
+            for turn in turns
+        ]
         return Score(
             components=outcomes,
             total=reward,
             success=self._told_by({**sums, **outcomes}, outcomes),
-            turns=turns,
+            turns=[{name: None if value is None else float(value) for name, value in turn.items()} for turn in turns],
             turn_totals=[*turn_totals],
+            spans=spans,
             gates=verdicts,
             notes=dict(notes or {}),
         )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar, get_origin
 
+from agentrl.rewards.spans import Span
 from agentrl.types.episode import Episode
 
 Cost = Literal["engine", "sandbox"]
@@ -55,11 +56,12 @@ class Scored:
     """A value with its reason, which a reward function may return instead of a number.
 
     Attributes:
-        value: the outcome, or one entry per turn; None: not scored.
+        value: the outcome, or one entry per turn (a number, None, or a list of `Span`); the spans of one turn if the
+            function scores one turn. None: not scored.
         note: a text that is stored with the episode.
     """
 
-    value: Value | Sequence[Value]
+    value: Value | Sequence[Value | Span | Sequence[Span]]
     note: str = ""
 
 

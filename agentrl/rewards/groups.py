@@ -14,8 +14,9 @@ import msgspec
 from agentrl.rewards.components import Component, RewardError, RewardSet, no_blobs
 from agentrl.rewards.declare import Beliefs, Scored
 from agentrl.rewards.score import Score
+from agentrl.rewards.spans import Decode, recorded
 from agentrl.rewards.steps import Values, apply
-from agentrl.types.episode import Episode
+from agentrl.types.episode import Episode, Turn
 from agentrl.types.errors import AgentRLError, asked_to_stop, place_of
 from agentrl.types.values import text
 
@@ -28,6 +29,7 @@ async def score_group(
     group: Sequence[Episode],
     read_blob: Callable[[str], bytes] | None = None,
     beliefs: Beliefs | None = None,
+    decode: Decode | None = None,
 ) -> list[Score]:
     """Returns the full score of every member of a group, in order.
 
@@ -35,6 +37,7 @@ async def score_group(
         group: the episodes without failures, in order, with the scores of the components of one episode.
         read_blob: gives the bytes of an image or of a long output by its hash.
         beliefs: gives the policy's probabilities of answers; None: no policy samples.
+        decode: gives the text of sampled tokens, by which the tokens of spans are found; None: they stay unknown.
 
     Raises:
         RewardError: a function raised, or did not return one reward per member.
@@ -48,7 +51,7 @@ async def score_group(
     for component in rewards.of_group:
         # A component sees the values and notes of those before it.
         seen = [_with_outcomes(*each) for each in zip(members, found, notes, strict=True)]
-        for index, (value, note) in enumerate(await _values_of(component, seen, read_blob, beliefs)):
+        for index, (value, note) in enumerate(await _values_of(component, seen, read_blob, beliefs, decode)):
             found[index][component.name] = value
             if note:
                 notes[index][component.name] = note
@@ -57,7 +60,7 @@ async def score_group(
 
 def _without(episode: Episode, names: set[str]) -> Episode:
     """The episode without an earlier score of its group."""
-    turns = [msgspec.structs.replace(turn, rewards=_rest(turn.rewards, names), reward=None) for turn in episode.turns]
+    turns = [_bare(turn, names) for turn in episode.turns]
     return msgspec.structs.replace(
         episode,
         turns=turns,
@@ -69,6 +72,11 @@ def _without(episode: Episode, names: set[str]) -> Episode:
     )
 
 
+def _bare(turn: Turn, names: set[str]) -> Turn:
+    spans = [span for span in turn.spans if span.component not in names]
+    return msgspec.structs.replace(turn, rewards=_rest(turn.rewards, names), reward=None, spans=spans)
+
+
 def _rest(values: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in names}
 
@@ -78,7 +86,7 @@ def _own_values(rewards: RewardSet, episode: Episode) -> dict[str, Values]:
     return {
         component.name: episode.components[component.name]
         if component.name in episode.components
-        else [turn.rewards.get(component.name) for turn in episode.turns]
+        else [recorded(turn, component.name) for turn in episode.turns]
         for component in rewards.components
         if not component.of_group
     }
@@ -94,6 +102,7 @@ async def _values_of(
     group: Sequence[Episode],
     read_blob: Callable[[str], bytes] | None,
     beliefs: Beliefs | None,
+    decode: Decode | None,
 ) -> list[Valued]:
     """Calls a function of the group. Returns the value of each member."""
     own = [episode.copied() for episode in group]
@@ -102,7 +111,7 @@ async def _values_of(
         given = {"group": own, "task": group[0].task.copied(), "component": component.name}
         returned = await component.call({**given, "read_blob": read_blob or no_blobs, "beliefs": beliefs or no_beliefs})
         items = _aligned(component, returned, group, place)
-        return [_value_of(component, item, episode) for item, episode in zip(items, group, strict=True)]
+        return [_value_of(component, item, episode, decode) for item, episode in zip(items, group, strict=True)]
     except AgentRLError as error:
         error.add_note(f"in reward component {component.name!r}")
         raise
@@ -141,6 +150,6 @@ def _aligned(component: Component, returned: Any, group: Sequence[Episode], plac
     return list(listed)
 
 
-def _value_of(component: Component, item: Any, episode: Episode) -> Valued:
+def _value_of(component: Component, item: Any, episode: Episode, decode: Decode | None) -> Valued:
     value, note = (item.value, text(item.note)) if isinstance(item, Scored) else (item, "")
-    return apply(component.steps, component.check(value, episode)), note
+    return apply(component.steps, component.check(value, episode, decode)), note

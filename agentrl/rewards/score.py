@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from agentrl.types.episode import Episode, GateVerdict
+from agentrl.rewards.spans import Decode
+from agentrl.types.episode import Episode, GateVerdict, SpanReward
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Score:
         success: name of the figure that defines success (`types.figures.figure`).
         turns: the components of each turn, including those of tools.
         turn_totals: weighted, gated sum of each turn; None while `pending`.
+        spans: the rewards of parts of each turn's text.
         pending: components of the group that wait until all of its episodes have ended. The total is None until then.
         gates: the verdict of each gate.
         notes: the reason for a value, by component.
@@ -31,6 +33,7 @@ class Score:
     success: str = ""
     turns: list[dict[str, float | None]] = field(default_factory=list)
     turn_totals: list[float | None] = field(default_factory=list)
+    spans: list[list[SpanReward]] = field(default_factory=list)
     pending: list[str] = field(default_factory=list)
     gates: list[GateVerdict] = field(default_factory=list)
     notes: dict[str, str] = field(default_factory=dict)
@@ -38,8 +41,8 @@ class Score:
     def onto(self, episode: Episode) -> Episode:
         """The episode with this score instead of its earlier one."""
         turns = [
-            msgspec.structs.replace(turn, rewards=rewards, reward=total)
-            for turn, rewards, total in zip(episode.turns, self.turns, self.turn_totals, strict=True)
+            msgspec.structs.replace(turn, rewards=rewards, reward=total, spans=spans)
+            for turn, rewards, total, spans in zip(episode.turns, self.turns, self.turn_totals, self.spans, strict=True)
         ]
         return msgspec.structs.replace(
             episode,
@@ -62,9 +65,11 @@ class Live:
         tools: all of its tools.
         info: of its environments.
         read_blob: gives the bytes of an image or of a long output, by its hash.
+        decode: gives the text of sampled tokens; None: no tokenizer is at hand.
     """
 
     env: Any = None
     tools: Sequence[Any] = ()
     info: Mapping[str, Any] = field(default_factory=dict)
     read_blob: Callable[[str], bytes] | None = None
+    decode: Decode | None = None

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from agentrl.config.rewards import Noise, RewardStep
+from agentrl.rewards.spans import Spanned
 
 Value = float | None
 Values = Value | list[Value]
@@ -22,20 +23,25 @@ def apply(steps: Sequence[RewardStep], value: Values) -> Values:
 
 
 def _changed(step: RewardStep, value: Values) -> Values:
-    """Applies one step to an outcome, or to every scored entry of a list over turns.
+    """Applies one step to an outcome, or to every scored entry of a list over turns, or of spans.
 
     Raises:
-        ValueError: `forward` of a value other than 0 and 1, or `process_delta` of an outcome.
+        ValueError: `forward` of a value other than 0 and 1, or `process_delta` of an outcome or of spans.
     """
     ((name, setting),) = step.given.items()
     if name == "process_delta":
         if not isinstance(value, list):
             raise ValueError("process_delta takes a component that scores turns")
+        if any(isinstance(item, Spanned) for item in value):
+            raise ValueError("process_delta takes one number for each turn, and this component gives spans")
         return _delta(value) if setting else value
-    one = _ONE[name]
-    if isinstance(value, list):
-        return [None if item is None else one(item, setting) for item in value]
-    return None if value is None else one(value, setting)
+
+    def one(item: Value) -> Value:
+        if isinstance(item, Spanned):
+            return item.mapped(lambda each: _ONE[name](each, setting))
+        return None if item is None else _ONE[name](item, setting)
+
+    return [one(item) for item in value] if isinstance(value, list) else one(value)
 
 
 def _forward(value: float, noise: Noise) -> float:

@@ -71,7 +71,7 @@ class Collector:
             concurrency=recipe.concurrency,
             limits=recipe.limits,
             store=record.keep,
-            groups=self._group_scorer(record, PolicyBeliefs(engine, renderer) if engine.trainable else None),
+            groups=self._group_scorer(record, engine, renderer),
             stalls=stalls,
         )
         self.reporter.watch("queue", scheduler.counts)
@@ -94,7 +94,9 @@ class Collector:
                 remedy="continue with the processor that it has, or give another folder: --out",
             )
 
-    def _group_scorer(self, record: StoredGroups, beliefs: PolicyBeliefs | None) -> GroupScorer[EpisodeSpec] | None:
+    def _group_scorer(
+        self, record: StoredGroups, engine: Engine, renderer: Renderer
+    ) -> GroupScorer[EpisodeSpec] | None:
         """Makes the scorer of groups; None if no reward scores groups."""
         rewards, limits = self.parts.rewards, self.parts.recipe.limits
         if not rewards.of_group:
@@ -106,7 +108,8 @@ class Collector:
             lambda spec: spec.group_id,
             on_failure=self.run.add_failure,
             read_blob=self.run.get_blob,
-            beliefs=beliefs,
+            beliefs=PolicyBeliefs(engine, renderer) if engine.trainable else None,
+            decode=renderer.tokenizer.decode,
         )
 
     async def collect(

@@ -10,6 +10,7 @@ from agentrl.config.limits import Limits
 from agentrl.rewards.bare import bare_turns
 from agentrl.rewards.components import Component, OpenSandbox, RewardSet
 from agentrl.rewards.score import Live
+from agentrl.rewards.spans import Decode
 from agentrl.rewards.steps import Values
 from agentrl.rollouts.faults.failures import describe, within
 from agentrl.rollouts.faults.outage import Outage
@@ -28,6 +29,7 @@ class Rescorer:
         earlier: names of turn rewards of earlier reward functions, which are dropped.
         backend: creates the fresh sandboxes of components that need one.
         read_blob: reads an image of the run by its hash.
+        decode: gives the text of tokens, by which the tokens of spans are found.
     """
 
     def __init__(
@@ -39,10 +41,11 @@ class Rescorer:
         backend: Backend | None,
         specs: TaskSpecs,
         read_blob: Callable[[str], bytes] | None = None,
+        decode: Decode | None = None,
     ) -> None:
         self._rewards, self._read, self._limits, self._earlier = rewards, read, limits, earlier
         self._backend, self._specs, self._outage = backend, specs, Outage()
-        self._read_blob = read_blob
+        self._read_blob, self._decode = read_blob, decode
 
     def expect(self, items: Sequence[str]) -> None:
         """Does nothing: the episodes are stored."""
@@ -77,7 +80,8 @@ class Rescorer:
                 found[component.name] = _recorded(component, episode, gone)
                 notes[component.name] = f"as recorded: it needs the {gone} of the episode"
                 continue
-            fresh, live = self._open_sandbox(episode.task), Live(info=bare.info, read_blob=self._read_blob)
+            fresh = self._open_sandbox(episode.task)
+            live = Live(info=bare.info, read_blob=self._read_blob, decode=self._decode)
             found[component.name], note = await component(episode.task, bare, None, fresh, live)
             if note:
                 notes[component.name] = note

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from agentrl.rollouts.conversation.conversation import Conversation, SampledTurns, TurnSource
-from agentrl.rollouts.conversation.policies import EpisodePolicies, EpisodePolicy
+from agentrl.rollouts.conversation.policies import SELF, EpisodePolicies, EpisodePolicy
 from agentrl.rollouts.conversation.state import EpisodeState, SessionMisused
 from agentrl.rollouts.conversation.tool_prompt import ToolPrompt
 from agentrl.tools.toolset import ToolBox
@@ -136,7 +136,8 @@ class Session(Conversation):
             name: unique among the episode's contexts.
             tools: names of its callable tools; None: all, and none for another policy.
             role: speaking role, for credit by role; default: the name.
-            policy: speaking policy: `policy`, the main one, or a name under `policies` in the recipe.
+            policy: speaking policy: `policy`, the main one; `self`, the main one where it does not train; or a name
+                under `policies` in the recipe.
 
         Raises:
             SessionMisused: the name is taken, or a tool or the policy does not exist.
@@ -150,10 +151,12 @@ class Session(Conversation):
         return opened
 
     def _speaker_of(self, context: str, policy: str) -> EpisodePolicy:
-        """Returns the auxiliary policy of a context."""
+        """Returns the policy of a context that is not the main one, or does not train."""
         speaker = self._speakers.find(policy)
+        if speaker is None and policy == SELF:
+            return self.speaker.untrained(self.speaker.renderer, self.speaker.sampling)
         if speaker is None:
-            known = [POLICY, *self._speakers.known, *self._speakers.trained]
+            known = [POLICY, SELF, *self._speakers.known, *self._speakers.trained]
             raise SessionMisused(
                 f"context {context!r} names the policy {policy!r}, and the run has {', '.join(map(repr, known))}",
                 place=f"episode {self.id}",

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from agentrl.store.lines import append_line, cut_torn_line, read_lines
-from agentrl.types.episode import Episode, GateVerdict
+from agentrl.types.episode import Episode, GateVerdict, SpanReward
 from agentrl.types.errors import StoreError, nearest
 from agentrl.types.figures.of_episodes import earned
 
@@ -22,6 +22,7 @@ class Rescore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         turns: the reward components of each turn; `turn_rewards` holds their totals.
+        spans: the rewards of parts of each turn's text; empty if no turn has any.
         total: the reward with those of the policy's turns.
     """
 
@@ -32,6 +33,7 @@ class Rescore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     total: float | None = None
     turns: list[dict[str, float | None]] = []
     turn_rewards: list[float | None] = []
+    spans: list[list[SpanReward]] = []
     gates: list[GateVerdict] = []
     notes: dict[str, str] = {}
 
@@ -46,6 +48,7 @@ class Rescore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             total=earned(episode),
             turns=[turn.rewards for turn in episode.turns],
             turn_rewards=[turn.reward for turn in episode.turns],
+            spans=[turn.spans for turn in episode.turns] if any(turn.spans for turn in episode.turns) else [],
             gates=episode.gates,
             notes=episode.notes,
         )
@@ -53,8 +56,10 @@ class Rescore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def onto(self, episode: Episode) -> Episode:
         """The episode with this score instead of the recorded one."""
         turns = [
-            msgspec.structs.replace(turn, rewards=rewards, reward=reward)
-            for turn, rewards, reward in zip(episode.turns, self.turns, self.turn_rewards, strict=True)
+            msgspec.structs.replace(turn, rewards=rewards, reward=reward, spans=spans)
+            for turn, rewards, reward, spans in zip(
+                episode.turns, self.turns, self.turn_rewards, self.spans or [[] for _ in self.turns], strict=True
+            )
         ]
         return msgspec.structs.replace(
             episode,

@@ -113,6 +113,26 @@ class Usage(msgspec.Struct, frozen=True, array_like=True):
     cost: float
 
 
+class SpanReward(msgspec.Struct, frozen=True, array_like=True):
+    """Reward of a part of a reply.
+
+    Attributes:
+        component: name of the reward component. The sum of its spans is its value in `Turn.rewards`.
+        start, end: characters of `Turn.text`, without `end`.
+        value: as the component gave it, after its steps.
+        weight: of the component; 0 if a gate shut it.
+        first, last: indices of its first and last token among the sampled tokens of the turn; -1: not known.
+    """
+
+    component: str
+    start: int
+    end: int
+    value: float
+    weight: float = 1.0
+    first: int = -1
+    last: int = -1
+
+
 class TurnDraft(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One model turn and everything until the next, while its episode runs: the draft of a `Turn`.
 
@@ -127,6 +147,7 @@ class TurnDraft(msgspec.Struct, kw_only=True, omit_defaults=True):
         observations: the messages that were appended after the turn.
         rewards: immediate reward components of this turn (None = never scored), before weights and gates.
         reward: their weighted and gated sum; None if no recipe's rewards were applied.
+        spans: rewards of parts of the text, in order of their components. They are part of `rewards` and `reward`.
         finish: reason why sampling stopped: `stop`, `length` or `abort`.
         gold_logprob: mean log-probability of the gold answer's tokens given everything before this turn, None if it
             was not scored (`agentrl/rollouts/information_gain.py`).
@@ -164,6 +185,7 @@ class TurnDraft(msgspec.Struct, kw_only=True, omit_defaults=True):
     decode_s: float | None = None
     executed: bool = True
     hindsight_logprob: float | None = None
+    spans: list[SpanReward] = []
 
     @property
     def valid(self) -> bool:

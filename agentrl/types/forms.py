@@ -9,48 +9,90 @@ from typing import Any
 Found = Mapping[str, Any]
 """An entry of `ValidationError.errors()`."""
 
+_OF_KEY = "[key]"
+"""What pydantic writes behind a key that is wrong itself."""
 _PLAIN = {
-    "str": "a text",
+    "string": "a text",
     "int": "a whole number",
     "float": "a number",
     "bool": "true or false",
     "list": "a list",
     "dict": "a mapping",
+    **dict.fromkeys(("model", "dataclass"), "a section of keys"),
 }
-"""Names that pydantic gives the forms that are no section, and what a person calls them."""
+"""What a person calls a form, by how the types of its errors begin."""
+_REFUSALS = ("_type", "_parsing", "_from_float", "literal_error", "enum", "none_required", "is_instance_of", "forms")
+"""How the types of errors end that say: the value has not this form."""
 
 
 def united(errors: Iterable[Found], data: Any) -> Iterator[Found]:
     """Yields the errors without the names of forms in their places.
 
-    Where a section was given, its errors are those of the section that fits best. Where another value was given, one
-    error of the type `forms` lists what it may be.
+    The errors of a value that has one of the forms, but is out of bounds or has errors inside it, are those of the form
+    that fits best. For a value that has none of them, one error of the type `forms` lists what it may be.
 
     Args:
         data: what was validated.
     """
-    for place, group in groupby(errors, lambda found: _place(found["loc"], data)):
+    for place, group in groupby(errors, lambda found: _place(found, data)):
         found = list(group)
-        if place is None:
+        if place is None or _is_key(found, len(place)):
             yield from found
-        elif isinstance(given := _at(data, place), dict):
-            yield from united([_without_form(each, len(place)) for each in _best(found, len(place))], data)
+            continue
+        forms = _by_form(found, len(place), data)
+        fitting = [own for own in forms if not all(_refuses(each, place) for each in own)]
+        if fitting:
+            yield from min(fitting, key=len)
         else:
-            forms = dict.fromkeys(_form(each, len(place)) for each in found)
-            yield {"type": "forms", "loc": place, "msg": f"must be {', or '.join(forms)}", "input": given}
+            texts = dict.fromkeys(_form(each) for own in forms for each in own)
+            yield {"type": "forms", "loc": place, "msg": f"must be {', or '.join(texts)}", "input": _at(data, place)}
 
 
-def _place(loc: tuple[Any, ...], data: Any) -> tuple[Any, ...] | None:
-    """The place of the setting whose form the location names; None if it names none."""
+def _is_key(found: list[Found], at: int) -> bool:
+    """Returns True if the name at a place is a key that a validator made of the value there.
+
+    It is then the only name: of several forms each has an error.
+    """
+    return {each["loc"][at:] for each in found} == {found[0]["loc"][at : at + 1]}
+
+
+def _by_form(found: Iterable[Found], at: int, data: Any) -> list[list[Found]]:
+    """The errors of each form, united, without its name, which is part `at` of their places."""
+    forms: dict[Any, list[Found]] = {}
+    for each in found:
+        stripped = {**each, "loc": (*each["loc"][:at], *each["loc"][at + 1 :])}
+        forms.setdefault(each["loc"][at], []).append(stripped)
+    return [list(united(own, data)) for own in forms.values()]
+
+
+def _place(found: Found, data: Any) -> tuple[Any, ...] | None:
+    """The place of the setting whose form the location of an error names; None if it names none."""
+    loc = found["loc"]
     for index, part in enumerate(loc):
-        if not (part in data if isinstance(data, dict) else isinstance(data, list) and isinstance(part, int)):
-            return loc[:index] if _names_form(part) else None
+        if not _leads_on(part, data):
+            return loc[:index] if _names_form(found, index, data) else None
         data = data[part]
     return None
 
 
-def _names_form(part: Any) -> bool:
-    return isinstance(part, str) and (part in _PLAIN or "[" in part or part[:1].isupper())
+def _leads_on(part: Any, data: Any) -> bool:
+    if isinstance(data, dict):
+        return part in data
+    return isinstance(data, list | tuple) and isinstance(part, int) and 0 <= part < len(data)
+
+
+def _names_form(found: Found, index: int, data: Any) -> bool:
+    """Returns True if a part of a location, which is no key of the data there, is the name of a form of it."""
+    part, rest = found["loc"][index], found["loc"][index + 1 :]
+    if not isinstance(part, str) or part == _OF_KEY:
+        return False
+    if not rest:
+        return found["type"] != "missing" and (found["input"] is data or "[" in part)
+    return "[" in part or part[:1].isupper() or _leads_on(rest[0], data) or _is_missing(found, rest, data)
+
+
+def _is_missing(found: Found, rest: tuple[Any, ...], data: Any) -> bool:
+    return len(rest) == 1 and found["type"] == "missing" and found["input"] is data
 
 
 def _at(data: Any, place: tuple[Any, ...]) -> Any:
@@ -59,23 +101,13 @@ def _at(data: Any, place: tuple[Any, ...]) -> Any:
     return data
 
 
-def _best(found: list[Found], at: int) -> list[Found]:
-    """The errors of the section with the fewest, or all of them if no form is a section."""
-    sections: dict[Any, list[Found]] = {}
-    for each in found:
-        if each["loc"][at] not in _PLAIN and "[" not in each["loc"][at]:
-            sections.setdefault(each["loc"][at], []).append(each)
-    return min(sections.values(), key=len, default=found)
+def _refuses(found: Found, place: tuple[Any, ...]) -> bool:
+    return found["loc"] == place and str(found["type"]).endswith(_REFUSALS)
 
 
-def _without_form(found: Found, at: int) -> Found:
-    return {**found, "loc": (*found["loc"][:at], *found["loc"][at + 1 :])}
-
-
-def _form(found: Found, at: int) -> str:
+def _form(found: Found) -> str:
     """What the setting may be, as a person says it."""
-    if found["type"] == "literal_error":
+    if "expected" in found.get("ctx", {}):
         return str(found["ctx"]["expected"])
-    if found["type"] in ("model_type", "model_attributes_type"):
-        return "a section of keys"
-    return _PLAIN.get(found["loc"][at].partition("[")[0], str(found["msg"]).removeprefix("Input should be "))
+    plain = _PLAIN.get(found["type"].partition("_")[0])
+    return plain or str(found["msg"]).removeprefix("Input should be ").removeprefix("must be ")

@@ -26,6 +26,7 @@ class TrainingSample:
             the mask is false.
         advantage: float32 [n]; 0 where the mask is false.
         turn_spans: (turn index, start, end) of every trained turn.
+        span_ends: places after the last tokens of spans that a reward function marked in trained turns.
         reward: of the whole episode; for losses that read outcomes.
         temperature: the sampling temperature; the trainer's log-probabilities are taken under the same.
         images: hashes of the images that its tokens may name (`types/parts/placeholders.py`).
@@ -41,6 +42,7 @@ class TrainingSample:
     branch_id: int
     temperature: float = 1.0
     turn_spans: list[tuple[int, int, int]] = field(default_factory=list)
+    span_ends: list[int] = field(default_factory=list)
     versions: list[VersionSpan] = field(default_factory=list)
     reward: float = 0.0
     images: tuple[str, ...] = ()
@@ -110,7 +112,14 @@ def with_advantages(
 def untrained_samples(episode: Episode) -> list[TrainingSample]:
     """Returns the samples of an episode before credit: every advantage is 0. They train its sampled turns."""
     turns = {turn.node: turn.index for turn in episode.sampled_turns}
-    return samples_of(episode.nodes, turns, _plain_of(episode))
+    found = samples_of(episode.nodes, turns, _plain_of(episode))
+    lasts = {turn.index: [span.last for span in turn.spans if span.last >= 0] for turn in episode.sampled_turns}
+    if not any(lasts.values()):
+        return found
+    return [
+        replace(each, span_ends=[start + last + 1 for turn, start, _ in each.turn_spans for last in lasts[turn]])
+        for each in found
+    ]
 
 
 def learned_samples(episode: Episode) -> list[TrainingSample]:

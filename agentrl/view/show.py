@@ -431,6 +431,9 @@ def _turn_head(turn: Turn, credit: StoredCredit | None, scale: float) -> Text:
         head.append(f"  {name} ", "dim").append_text(_number(value))
     if turn.reward is not None and turn.reward != sum(value or 0.0 for value in turn.rewards.values()):
         head.append("  counts ", "dim").append_text(_number(turn.reward))
+    for span in turn.spans:
+        head.append(f"\n    {span.component} ", "dim").append_text(_number(span.value))
+        head.append(f"  {turn.text[span.start : span.end]!r}", "dim")
     if turn.usage is not None:
         head.append(f"  {turn.usage.prompt_tokens}+{turn.usage.completion_tokens} tokens, {turn.usage.cost:.4g}", "dim")
     if turn.queue_s is not None or turn.decode_s is not None:

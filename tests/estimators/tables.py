@@ -71,6 +71,8 @@ def with_everything(table: CreditTable) -> CreditTable:
         "prm_logprob",
     ):
         drawn[name] = [-value for value in drawn[name]]
+    drawn["span_end"] = [value > 0.5 for value in drawn["span_end"]]
+    drawn["span_reward"] = [value * end for value, end in zip(drawn["span_reward"], drawn["span_end"], strict=True)]
     position = [np.arange(len(history)) for history in histories]
     history = History(histories, np.concatenate([np.zeros(0, np.int64), *position]))
     return dataclasses.replace(table.with_columns(**drawn), history=lambda: history)
@@ -83,7 +85,7 @@ def run(name: str, table: CreditTable, **settings: Any) -> Advantages:
     """
     estimator = BUILT_IN[name]
     known = {key: value for key, value in settings.items() if key in estimator.settings.model_fields}
-    if "weighting" in known and name == "step_grpo":
+    if "weighting" in known and name in ("step_grpo", "rank_grpo"):
         del known["weighting"]
     try:
         return estimator(table, estimator.settings(**known))

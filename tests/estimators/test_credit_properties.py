@@ -300,7 +300,7 @@ class TestStopping:
         # A mean that holds the own score shrinks the gradient by (N - 1) / N, here the half; RLOO's does not.
         ("grpo", {"score": "total", "std": "none"}, 1), ("dr_grpo", {"score": "total"}, 1),
         ("rloo", {"score": "total"}, 2), ("returns", {"gamma": 1.0, "std": "none"}, 1),
-        ("gigpo", {"gamma": 1.0, "omega": 0.0, "std": "none"}, 1),
+        ("gigpo", {"gamma": 1.0, "omega": 0.0, "std": "none"}, 1), ("rank_grpo", {"std": "none"}, 1),
     ])  # fmt: skip
     def test_ours_point_where_the_reward_is(self, name, given, factor):
         found = self.gradient(lambda table: run(name, table, **given).turn)

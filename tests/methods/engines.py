@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import torch
 
 import agentrl
 from agentrl.config.limits import Limits
 from agentrl.config.recipe import Recipe
+from agentrl.curriculum import Group
 from agentrl.rollouts.scheduler import RolloutScheduler
 from agentrl.rollouts.specs import EpisodeSpec
 from agentrl.store.run_dir import RunDir
+from agentrl.training.loop import TrainingLoop
 from agentrl.training.losses.batch import TokenBatch
 from agentrl.training.losses.objective import Objective
+from agentrl.training.rollout_buffer import OnGroup, RolloutBatch
 from agentrl.types.episode import Episode
 from agentrl.types.task import Task
+from tests.methods.played import group
 from tests.methods.proofs import SMALL, Method, Run, warm
 from tests.rewards.make import make_episode
 from tests.waiting import turns
@@ -88,6 +95,45 @@ class Pooled(Method):
         return Run(folder, RunDir.read(folder), began)
 
 
+class Streamed:
+    """A buffer whose two groups end one after the other, and a trainer; both tell what happens.
+
+    Attributes:
+        told: what happened, in order.
+    """
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    async def next_batch(self, version: int, each: OnGroup | None = None) -> RolloutBatch:
+        whole = RolloutBatch([], [])
+        for id in "ab":
+            self.told.append(f"{id} ends")
+            one = RolloutBatch([group(id, 0, 1)], [])
+            if each is not None:
+                await each(one)
+            whole += one
+        return whole
+
+    async def early(self, of: Group, iteration: int) -> list[str]:
+        return [of.task.id]
+
+    async def accumulate(self, samples: list[str], *, progress: float) -> None:
+        self.told.append(f"gradient of {samples[0]}")
+
+
+def streamed(recipe: Recipe) -> list[str]:
+    """What happens before the update of an iteration of two groups."""
+    own: Any = Streamed()
+    loop: Any = MagicMock(spec=TrainingLoop, recipe=recipe, buffer=own, batches=own, trainer=own, iteration=0)
+    loop._accumulate = partial(TrainingLoop._accumulate, loop)
+    loop._streamed = 0.0
+    loop._require_scored.side_effect = EOFError  # All groups are there.
+    with suppress(EOFError):
+        asyncio.run(TrainingLoop.step(loop))
+    return list(own.told)
+
+
 def staleness(run: Run) -> list[Any]:
     """By iteration: how many versions old the trained tokens were, on average."""
     return run.metric("staleness_mean")
@@ -98,5 +144,12 @@ METHODS = [
     Method("areal", staleness, corrected, ([-3.0042, 4.0], 4)),
     # Now / behaviour is e^1.1 and e^2.5: both are cut to 2, and multiply -A times the log-probability.
     Method("llamarl", staleness, corrected, ([1.8, -3.0], 1)),
+    Method(
+        "asyncflow",
+        lambda run: run.metric("streamed_s"),
+        streamed,
+        ["a ends", "gradient of a", "b ends", "gradient of b"],
+        sized=("train.minibatch=16",),
+    ),
     Pooled("envpool", beside, ended, list("76543210")),
 ]

@@ -17,6 +17,7 @@ from agentrl import Say, Task
 from agentrl.config.recipe import Recipe
 from agentrl.curriculum.parts import CreditedEpisode, CurriculumContext, Filter, Group
 from agentrl.estimators.registry import EpisodeCredit
+from agentrl.estimators.table import CreditTable
 from agentrl.registry.references import load_object
 from agentrl.rollouts.builder import build
 from agentrl.store.run_dir import RunDir
@@ -267,7 +268,23 @@ def corrected(recipe: Recipe) -> list[Any]:
     return [taught, credited[0].credit.token_advantages]
 
 
+def by_lines(recipe: Recipe) -> list[tuple[int, float]]:
+    """Where, in the tokens of a program whose last line is wrong, there are rewards, and how large they are."""
+    wrong = played(recipe, "x += 1\nx *= 2\nx += 1", task={"instruction": "1 to 12", "x": 1, "target": 12})
+    table = CreditTable.from_episodes([wrong])
+    rewards, _ = table.placed(table.step_reward)
+    return [(int(at), round(float(rewards[at]), 3)) for at in rewards.nonzero()[0]]
+
+
 METHODS = [
+    Method(
+        "prl-coder",
+        lambda run: [[span.value for turn in each.turns for span in turn.spans] for each in run.played],
+        by_lines,
+        [(5, 0.2), (12, 0.2), (19, -0.2)],
+        sized=("warm_start.steps=200",),
+        warmed=None,
+    ),
     # GRPO gives +-0.7071 and at most half of that as a bonus; 0.4 times the entropies 2 and 0.5 is 0.8 and 0.2.
     Method(
         "egpo",

@@ -326,6 +326,10 @@ class Texts(Environment):
     async def one_of(self, a: Literal["x", "y"]) -> str:
         return a
 
+    @tool
+    async def capitals(self, A: Literal["GET", "PUT"]) -> str:
+        return A
+
 
 @pytest.mark.parametrize(
     ("name", "arguments", "said"),
@@ -338,6 +342,8 @@ class Texts(Environment):
         ("short", {"a": "xyz"}, "argument 'a': string should have at most 2 characters"),
         ("may_be_left_out", {}, "x"),
         ("one_of", {"a": "z"}, "argument 'a': input should be 'x' or 'y'"),
+        ("capitals", {"A": "get"}, "argument 'A': input should be 'GET' or 'PUT'"),
+        ("capitals", {}, "argument 'A': field required"),
     ],
 )
 async def test_arguments_that_are_text(name: str, arguments: dict[str, Any], said: str) -> None:

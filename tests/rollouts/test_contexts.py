@@ -91,6 +91,29 @@ async def test_the_limits_of_the_episode_hold_for_all_contexts(tmp_path: Path) -
     assert (episode.status, episode.stop, len(episode.turns)) == ("truncated", "turns", 2)
 
 
+class TalksToItself(Agent):
+    """Says what it hears in a context of its own that does not train."""
+
+    async def run(self, session: Any) -> None:
+        other = session.context("other", user("Hello."), policy="self")
+        session.say((await other.generate()).text)
+        session.finish("answer", (await session.generate()).text)
+
+
+async def test_a_context_of_the_policy_itself_may_not_train(tmp_path: Path) -> None:
+    parts = make_parts(tmp_path, agent={"use": f"{HERE}:TalksToItself"})
+    with RunDir.create(tmp_path / "run") as run:
+        (episode,) = await collect(make_context(parts, delegating), specs(1), run=run)
+    assert check(tmp_path / "run").ok
+    assert [(turn.context, episode.policy_of(turn)) for turn in episode.turns] == [
+        ("other", "self"),
+        ("main", "policy"),
+    ]
+    assert all(episode.nodes[turn.node].token_ids for turn in episode.turns), "recorded token by token"
+    assert [turn.index for turn in episode.sampled_turns] == [1]
+    assert [row.turn_spans[0][0] for row in training_samples(episode, [1.0] * 2)] == [1]
+
+
 class Misuses(Agent):
     """Asks for what is not there."""
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -21,8 +22,10 @@ from agentrl.training.losses.objective import Objective, importance_weight, kl_e
 from agentrl.training.losses.registry import LOSSES, load_loss
 from agentrl.training.losses.weights import token_weights
 from agentrl.training.model.columns import token_columns
+from agentrl.types.episode import Episode, Node, SpanReward, Turn
 from agentrl.types.errors import RecipeError, TrainError
-from agentrl.types.sample import TrainingSample
+from agentrl.types.sample import TrainingSample, training_samples
+from agentrl.types.task import Task
 
 from .make import make_rows, turn_rows
 
@@ -136,6 +139,32 @@ def test_a_sequence_can_be_a_turn():
     ours = objective("gspo", clip_low=0.9, clip_high=9, sequence="turn")(batch)[0].numpy()
     for turn in np.unique(flat["turn"]):
         here = flat["turn"] == turn
+        assert ours[here] == pytest.approx(-np.exp((new - old)[here].mean()) * flat["advantage"][here], abs=1e-6)
+
+
+def spanned(*lasts: int) -> Episode:
+    """An episode of two replies of four tokens; the first has spans that end at these tokens."""
+    nodes = [Node(parent=-1, kind="prompt", token_ids=[1, 2])]
+    nodes += [Node(parent=k, kind="sampled", token_ids=[3, 4, 5, 6], logprobs=[-1.0] * 4) for k in range(2)]
+    spans = [SpanReward("ranks", k, k + 1, 1.0, first=0, last=last) for k, last in enumerate(lasts)]
+    turns = [Turn(index=k, node=k + 1, text="abc", finish="stop") for k in range(2)]
+    turns[0] = msgspec.structs.replace(turns[0], spans=spans)
+    return Episode(id="e", group_id="g", task=Task.of("t", "go"), status="done", nodes=nodes, turns=turns, reward=1.0)
+
+
+@pytest.mark.parametrize(("lasts", "sequences"), [
+    # Two spans, what follows them, and a turn without any; a span that fills its turn; spans of unknown tokens.
+    ((0, 2), [0, 1, 1, 2, 3, 3, 3, 3]), ((3,), [0] * 4 + [1] * 4), ((-1,), [0] * 4 + [1] * 4),
+])  # fmt: skip
+def test_a_sequence_can_be_a_span(lasts, sequences):
+    rows = training_samples(spanned(*lasts), [1.0, -1.0])
+    new, old = (np.random.default_rng(k).normal(size=8).astype(np.float32) / 10 for k in (0, 1))
+    columns = token_columns(rows, token_weights(rows, "token_mean"))
+    flat = {name: torch.from_numpy(np.concatenate(parts)[2:]) for name, parts in columns.items()}
+    batch = TokenBatch(logprob=torch.from_numpy(new), old_logprob=torch.from_numpy(old), **flat)
+    ours = objective("gspo", clip_low=0.9, clip_high=9, sequence="span")(batch)[0].numpy()
+    for sequence in set(sequences):
+        here = np.array(sequences) == sequence
         assert ours[here] == pytest.approx(-np.exp((new - old)[here].mean()) * flat["advantage"][here], abs=1e-6)
 
 
@@ -478,6 +507,16 @@ def test_tea_by_hand():
     batch = tokens([-1.0, -2.5, -2.5], [-1.0, -2.5, -2.5], [1.0, 1.0, -0.5], episode=[0, 0, 1], entropy=[0.1, 0.2, 0.3])
     found, _ = objective("tea")(batch)
     assert found.tolist() == pytest.approx([-1.0 - 5 * 0.1, -1.0 - 3.208 * 0.2, 0.5 - 5 * 0.3], abs=1e-3)
+
+
+def test_awr_weighs_by_the_exponential_of_the_advantage():
+    batch = tokens([-1.0, -2.0, -1.0], [0.0] * 3, [0.5, -0.5, 2.0])
+    loss, bounded = objective("awr", beta=0.5, max_weight=4.0)(batch)
+    assert loss.tolist() == pytest.approx([math.e, 2 / math.e, 4.0])
+    assert bounded.tolist() == [False, False, True]
+    far = tokens([-1.0], [0.0], [1e4])
+    objective("awr")(far)[0].sum().backward()
+    assert far.logprob.grad.tolist() == [-20.0]
 
 
 def test_entropy_sft_by_hand():

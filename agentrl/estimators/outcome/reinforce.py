@@ -89,16 +89,16 @@ def reinforce_pp(table: CreditTable, settings: ReinforcePPSettings) -> Advantage
 
 
 def token_rewards(table: CreditTable, score: Literal["outcome", "total"]) -> Floats:
-    """Rewards of turns, on the turn's last sampled token, plus the rewards of tokens [n_tokens].
+    """Rewards of turns, on the last sampled token of the turn or of its span, plus the rewards of tokens [n_tokens].
 
     A turn without tokens gives its reward to the token before it in the trajectory, or to the first after it; a
     trajectory without tokens cannot be credited.
     """
-    steps = table.step_reward if score == "total" else table.step_reward - table.reward
+    outcome = table.step_reward - table.reward
+    rewards, steps = table.placed(table.step_reward) if score == "total" else (table.on_tokens(), outcome)
     start, end = table.token_offsets[table.offsets[:-1]], table.token_offsets[table.offsets[1:]]
     spoken = (end > start)[table.trajectory]
     last = np.maximum(table.token_offsets[1:] - 1, start[table.trajectory])
-    rewards = np.zeros(table.n_tokens) if table.token_reward is None else table.token_reward.copy()
     np.add.at(rewards, last[spoken], steps[spoken])
     return rewards
 

@@ -51,9 +51,11 @@ def capo(table: CreditTable, settings: CapoSettings) -> Advantages:
 
     r_k = outcome_weight * R - process_weight * wrong_k. With the default weights a token's reward is 2, 1, 0 or -1.
 
-    Differs from the paper: a step is a whole turn, while the authors' critiques mark steps inside one response, so that
-    all tokens of a single-turn episode get the same; the critiques are the turn reward `wrong`, for example by
-    `critique` with our prompt; the authors' vote `greedy` is not implemented.
+    A step is a span of a reply that the component `wrong` marks (`agentrl.rewards.Span`), as in the paper, or a whole
+    turn if it gives one number.
+
+    Differs from the paper: the built-in `critique` marks turns, with our prompt; the authors' vote `greedy` is not
+    implemented.
     """
     wrong = needed(table.wrong, "wrong")
     owner = table.trajectory[table.token_turn]

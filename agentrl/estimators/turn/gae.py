@@ -63,9 +63,10 @@ def gae(table: CreditTable, settings: GaeSettings) -> Advantages:
     """A_k = delta_k + gamma * lam * A_next(k), delta_k = r_k + gamma * V_next(k) - V_k, then whitened.
 
     next(k) is the trajectory's next SAMPLED token: observations are skipped, not bootstrapped from. A turn's reward,
-    on the last turn with the outcome, sits on its last token. The critic learns the advantage (not whitened) plus V.
+    on the last turn with the outcome, sits on its last token, and the reward of a span of its text on the span's last.
+    The critic learns the advantage (not whitened) plus V.
     """
-    return gae_of(table, table.step_reward, settings)
+    return gae_of(table, *table.placed(table.step_reward), settings)
 
 
 @estimator(
@@ -120,10 +121,10 @@ def bi_level_gae(table: CreditTable, settings: BiLevelGaeSettings) -> Advantages
     return _by_token(table, raw, settings.whiten)
 
 
-def gae_of(table: CreditTable, turn_reward: Floats, settings: GaeSettings) -> Advantages:
-    """Token GAE of given turn rewards [n_turns], each on the last token of its turn, and of the rewards of tokens."""
+def gae_of(table: CreditTable, reward: Floats, turn_reward: Floats, settings: GaeSettings) -> Advantages:
+    """Token GAE of rewards of tokens [n_tokens], and of turns [n_turns], each on the last token of its turn."""
     critic = needed(table.value, "value")
-    reward = np.zeros(table.n_tokens) if table.token_reward is None else table.token_reward.copy()
+    reward = reward.copy()
     # The reward of a turn without tokens goes to the last token before it, if the trajectory has one.
     at = table.token_offsets[1:] - 1
     held = at >= table.token_offsets[table.offsets[:-1]][table.trajectory]

@@ -121,5 +121,5 @@ def spa(table: CreditTable, settings: SpaSettings) -> Advantages:
 def from_rewards(table: CreditTable, reward: Floats, settings: ProcessSettings) -> Advantages:
     """Advantages of turn rewards [n_turns] under either baseline."""
     if settings.baseline == "critic":
-        return gae_of(table, reward, GaeSettings(gamma=settings.gamma, lam=settings.lam))
+        return gae_of(table, table.on_tokens(), reward, GaeSettings(gamma=settings.gamma, lam=settings.lam))
     return against_group(table, discounted(reward, table.turns_left, settings.gamma), settings)

@@ -17,6 +17,7 @@ from agentrl.config.limits import Limits
 from agentrl.rewards.components import RewardSet
 from agentrl.rewards.declare import Beliefs
 from agentrl.rewards.groups import score_group
+from agentrl.rewards.spans import Decode
 from agentrl.rollouts.faults.budgets import Budgets
 from agentrl.rollouts.faults.failures import describe, verdict, within
 from agentrl.types.episode import Episode
@@ -47,6 +48,7 @@ class GroupScorer(Generic[Item]):
         on_failure: called for every failed attempt, with a dict for `failures.jsonl`.
         read_blob: returns the bytes of an image of the run by its hash.
         beliefs: returns the policy's probabilities of answers; None: no policy samples.
+        decode: gives the text of sampled tokens, by which the tokens of spans are found.
     """
 
     def __init__(
@@ -59,9 +61,10 @@ class GroupScorer(Generic[Item]):
         on_failure: Callable[[dict[str, Any]], None],
         read_blob: Callable[[str], bytes] | None = None,
         beliefs: Beliefs | None = None,
+        decode: Decode | None = None,
     ) -> None:
         self._rewards, self._record, self._limits, self._group_of = rewards, record, limits, group_of
-        self._beliefs = beliefs
+        self._beliefs, self._decode = beliefs, decode
         self._on_failure, self._read_blob = on_failure, read_blob
         self._to_come: dict[str, int] = {}
         self.renew_budgets()
@@ -111,7 +114,7 @@ class GroupScorer(Generic[Item]):
         for number in range(self._limits.retries + 1):
             try:
                 async with within(self._limits.score_s, "scoring a group", "limits.score_s", None):
-                    scores = await score_group(self._rewards, members, self._read_blob, self._beliefs)
+                    scores = await score_group(self._rewards, members, self._read_blob, self._beliefs, self._decode)
                 break
             except BaseException as error:
                 if asked_to_stop(error):

@@ -55,6 +55,7 @@ class Privileged:
             behaviour_logprob=np.insert(sample.behaviour_logprob, at, np.zeros(count, np.float32)),
             advantage=np.insert(sample.advantage, at, np.zeros(count, np.float32)),
             turn_spans=[(turn, start + count, end + count) for turn, start, end in sample.turn_spans],
+            span_ends=[end + count for end in sample.span_ends],
             versions=[],
         )
 

@@ -33,6 +33,7 @@ class TokenBatch:
         entropy: float32 [n], of the trained policy where it chose the token (nats), with its gradient: a weight made of
             it is detached first. None unless the loss needs it.
         clip_scale: float32 [n], factor of the clip range, from the credit; None: 1 for all.
+        span: int64 [n], index of the token's span within its turn (`agentrl.rewards.Span`); None: no turn has any.
     """
 
     logprob: Tensor
@@ -49,6 +50,7 @@ class TokenBatch:
     ema_logprob: Tensor | None = None
     entropy: Tensor | None = None
     clip_scale: Tensor | None = None
+    span: Tensor | None = None
 
     @property
     def log_ratio(self) -> Tensor:
@@ -92,7 +94,9 @@ class TokenBatch:
         return bound if self.clip_scale is None else bound * self.clip_scale
 
     def sequence(self, what: str) -> Tensor:
-        """The index [n] of the given kind: `episode` or `turn`."""
+        """The index [n] of the given kind: `episode`, `turn` or `span`. A turn without spans is one."""
+        if what == "span" and self.span is not None:
+            return self.span
         return self.episode if what == "episode" else self.turn
 
 

@@ -6,6 +6,7 @@ from agentrl.registry.settings import NoSettings
 from agentrl.training.losses.loss import Loss, PreferenceLoss
 from agentrl.training.losses.settings import (
     Alol,
+    Awr,
     Cispo,
     Dapo,
     Dpo,
@@ -114,6 +115,14 @@ gpg = Loss(
 )
 cross_entropy = Loss(
     "cross_entropy", "clipped:reinforce", NoSettings, "-A l, A = 1 in demonstrations", "maximum likelihood", "token"
+)
+awr = Loss(
+    "awr",
+    "clipped:awr",
+    Awr,
+    "-min(exp(A / beta), max_weight) l",
+    "arXiv:1910.00177",
+    "token",
 )
 pacs = Loss(
     "pacs",

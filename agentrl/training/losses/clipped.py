@@ -7,12 +7,19 @@ from pydantic import BaseModel
 from torch import Tensor
 
 from agentrl.training.losses.batch import TokenBatch
-from agentrl.training.losses.settings import Cispo, Dppo, PpoClip, Rec, Sapo
+from agentrl.training.losses.settings import Awr, Cispo, Dppo, PpoClip, Rec, Sapo
 
 
 def reinforce(batch: TokenBatch, settings: BaseModel) -> tuple[Tensor, Tensor]:
     """-A log-probability. With an advantage of 1 this is cross-entropy; with credit `gpg` it is GPG."""
     return -batch.logprob * batch.advantage, torch.zeros_like(batch.logprob, dtype=torch.bool)
+
+
+def awr(batch: TokenBatch, settings: Awr) -> tuple[Tensor, Tensor]:
+    """-min(exp(A / beta), max_weight) log-probability: imitation that prefers what was better than expected (Peng et
+    al., 2019). It moves towards the policy of the data times exp(A / beta), and needs no ratio: any data will do."""
+    weight = (batch.advantage / settings.beta).exp()
+    return -weight.clamp(max=settings.max_weight) * batch.logprob, weight > settings.max_weight
 
 
 def ppo_clip(batch: TokenBatch, settings: PpoClip) -> tuple[Tensor, Tensor]:

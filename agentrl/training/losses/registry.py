@@ -60,6 +60,7 @@ LOSSES: Registry[Loss] = Registry(
         "reinforce",
         "rec",
         "gpg",
+        "awr",
         "cross_entropy",
         "pacs",
         "nft",

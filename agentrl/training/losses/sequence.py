@@ -1,4 +1,4 @@
-"""Losses with one ratio per sequence: the whole episode, or each of its turns."""
+"""Losses with one ratio per sequence: the whole episode, each of its turns, or each span of a turn."""
 
 from __future__ import annotations
 

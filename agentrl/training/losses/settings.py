@@ -8,7 +8,7 @@ from pydantic import Field
 
 from agentrl.config.sections import Section
 
-Sequence = Literal["episode", "turn"]
+Sequence = Literal["episode", "turn", "span"]
 
 
 class Clip(Section):
@@ -32,7 +32,7 @@ class Dapo(PpoClip):
 
 
 class Gspo(Clip):
-    """`sequence`: the mean log-ratio of the whole episode, or of each turn, is clipped."""
+    """`sequence`: the mean log-ratio of the whole episode, of each turn, or of each span of a turn is clipped."""
 
     clip_low: float = Field(3e-4, gt=0)
     clip_high: float = Field(4e-4, gt=0)
@@ -59,6 +59,13 @@ class Alol(Section):
 
     clip: float = Field(0.9, gt=0)
     weight: Literal["episode", "token"] = "episode"
+
+
+class Awr(Section):
+    """`beta`: temperature of the weights, which are at most `max_weight`."""
+
+    beta: float = Field(1.0, gt=0)
+    max_weight: float = Field(20.0, gt=0)
 
 
 class Rec(Clip):

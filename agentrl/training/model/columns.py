@@ -38,6 +38,8 @@ def token_columns(
             np.ones(len(sample.token_ids), np.float32) if sample.clip_scale is None else sample.clip_scale
             for sample in samples
         ]
+    if any(sample.span_ends for sample in samples):
+        columns["span"] = _spans(samples)
     if old is not None:
         columns["old_logprob"] = list(old)
     return {**columns, **{name: list(values) for name, values in (further or {}).items()}}
@@ -70,4 +72,17 @@ def _turns(samples: Sequence[TrainingSample]) -> list[NDArray[np.int64]]:
             number += 1
             turns[start:end] = number
         out.append(turns)
+    return out
+
+
+def _spans(samples: Sequence[TrainingSample]) -> list[NDArray[np.int64]]:
+    """The number of each token's span. It begins after the one before; what follows the last one of a turn, and a turn
+    without any, counts as one."""
+    out, number = [], 0
+    for sample in samples:
+        size = len(sample.token_ids)
+        begins = np.zeros(size + 1, np.int64)
+        begins[[place for _, *turn in sample.turn_spans for place in turn] + sample.span_ends] = 1
+        out.append(number + np.cumsum(begins[:size]))
+        number = int(out[-1][-1]) + 1
     return out

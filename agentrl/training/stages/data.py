@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from agentrl.chat.formats.parser import Parser
@@ -15,10 +15,12 @@ from agentrl.config.recipe import RlStage
 from agentrl.config.stages import PreferenceStage, SftStage
 from agentrl.curriculum.tables import RowSource
 from agentrl.estimators.pairs import best_and_worst, best_two_and_worst, check_prompts
+from agentrl.estimators.registry import CreditAssigner, load_credit
 from agentrl.models.load import chat_tokenizer, find_model
 from agentrl.rollouts.builder import Parts
 from agentrl.store.reader import RunReader
 from agentrl.store.run_dir import RunDir
+from agentrl.training.backend import COLUMNS
 from agentrl.training.losses.loss import Loss, PreferenceLoss
 from agentrl.training.losses.registry import load_loss
 from agentrl.training.stages.files import conversations, preferences, raw_texts
@@ -27,24 +29,26 @@ from agentrl.training.stages.stage import Stage
 from agentrl.training.supervised.conversation import SupervisedConversation
 from agentrl.training.supervised.raw_text import RawText
 from agentrl.types.episode import Episode
-from agentrl.types.errors import AgentRLError, RenderError, TrainError
+from agentrl.types.errors import AgentRLError, RecipeError, RenderError, TrainError
 from agentrl.types.figures.of_episodes import earned
 from agentrl.types.figures.sums import reaches
-from agentrl.types.sample import TrainingSample
+from agentrl.types.sample import TrainingSample, with_advantages
 
 
 @dataclass(frozen=True)
 class Example:
-    """A conversation or a raw text to train on, with advantage 1 or with a label.
+    """A conversation or a raw text to train on, with advantage 1, with advantages or with a label.
 
     Attributes:
         episode: the recorded episode; None for a conversation or a text from a file.
         label: 1 for a good conversation, 0 for a bad one.
+        advantages: of a recorded episode, one per turn; None: all are 1.
     """
 
     conversation: SupervisedConversation | RawText
     episode: Episode | None = None
     label: float = 0.0
+    advantages: Sequence[float] | None = None
 
     @classmethod
     def of(cls, episode: Episode, label: float = 0.0) -> Example:
@@ -59,7 +63,8 @@ class Example:
         """
         try:
             if self.episode is not None:
-                return samples_of(self.episode, renderer, self.label)
+                found = samples_of(self.episode, renderer, self.label)
+                return found if self.advantages is None else with_advantages(found, self.advantages)
             if isinstance(self.conversation, RawText):
                 return self.conversation.samples(renderer.tokenizer, max_context)
             return self.conversation.samples(renderer, self.label)
@@ -121,7 +126,14 @@ def _supervised(
     with _placed(stage, "run"):
         rows = stored.earning(settings.min_reward)
         episodes = stored.episodes(rows)
-        return [Example.of(each) for each in (episodes if settings.min_reward is None else _of_one_outcome(episodes))]
+        chosen = [Example.of(each) for each in (episodes if settings.min_reward is None else _of_one_outcome(episodes))]
+        return chosen if (credit := offline_credit(stage)) is None else _credited(chosen, credit)
+
+
+def _credited(examples: Sequence[Example], credit: CreditAssigner) -> list[Example]:
+    """Examples of recorded episodes with the advantages of their turns, which are compared with each other."""
+    found, _ = credit.assign(each.episode for each in examples if each.episode is not None)
+    return [replace(each, advantages=own.turn_advantages) for each, own in zip(examples, found, strict=True)]
 
 
 def _preferred(stage: Stage, settings: PreferenceStage, parser: Parser, stored: Stored | None) -> list[Example]:
@@ -184,6 +196,26 @@ def offline_loss(stage: Stage) -> Loss:
     if isinstance(settings, PreferenceStage):
         return preference_loss(stage)
     return load_loss(settings.loss, stage.recipe.base, key_of(stage, "loss"))[0]
+
+
+def offline_credit(stage: Stage) -> CreditAssigner | None:
+    """The estimator of the advantages of a supervised stage; None: they are 1.
+
+    Raises:
+        RecipeError: the estimator does not exist, a setting is wrong, or it needs what only reinforcement learning
+            computes.
+    """
+    settings = getattr(stage.settings, "credit", None)
+    if settings is None:
+        return None
+    credit, place = load_credit(settings, stage.recipe.base), key_of(stage, "credit")
+    if computed := [need for need in credit.needs if need in COLUMNS]:
+        raise RecipeError(
+            f"{credit.estimator.name} needs {', '.join(computed)}, which only reinforcement learning computes",
+            place=place,
+            remedy="an estimator of what is recorded: returns, gigpo, gagpo, grpo",
+        )
+    return credit
 
 
 def preference_loss(stage: Stage) -> PreferenceLoss:

@@ -6,7 +6,7 @@ import { get } from "app/data";
 import { TurnCredit, TurnParts, Why } from "app/credit";
 import { duration, EMPTY_REPLY, flat, isNumber, number, plural, turnIsEmpty, visible } from "app/format";
 import { Dropped, EpisodeContext, Message, Picture, said, Stored, Tools } from "app/message";
-import { Chip, Copy, Details, pending, Text, useLoaded } from "app/ui";
+import { Chip, Copy, Details, pending, Text, tone, useLoaded } from "app/ui";
 
 /** @typedef {Record<string, any>} Json */
 
@@ -45,6 +45,12 @@ function Prompt({ index }) {
       prompt.size > prompt.text.length ? h("p", { class: "soft small" }, `the last ${number(prompt.text.length)} of ${number(prompt.size)} characters`) : null, h(Text, { text: prompt.text, limit: 20_000 })) }));
 }
 
+/** The rewards of parts of a reply, with their texts. A text that is cut here is shown as far as it goes.
+ * @param {{ turn: Json }} props */
+const Spans = ({ turn }) => h("table", { class: "table" }, h("thead", {}, h("tr", {}, ["component", "reward", "text"].map((name) => h("th", { key: name, class: name === "reward" ? "num" : "" }, name)))),
+  h("tbody", {}, turn.spans.map((/** @type {[string, number, number, number, number?]} */ [component, start, end, value, weight = 1], /** @type {number} */ k) => h("tr", { key: k },
+    h("td", {}, visible(component)), h("td", { class: `num ${tone(value)}`, title: weight === 1 ? undefined : `times the weight ${number(weight)}` }, number(value)), h("td", { class: "mono" }, visible(turn.text.slice(start, end)))))));
+
 /** @param {{ turn: Json, facts: Json, credit: Json | null, why: string | null | undefined, second: Json | null, chosen: boolean, tokensHref: string, groupHref: string }} props */
 export function Turn({ turn, facts, credit, why, second, chosen, tokensHref, groupHref }) {
   const path = `/episode/turns/${turn.index}`;
@@ -61,6 +67,7 @@ export function Turn({ turn, facts, credit, why, second, chosen, tokensHref, gro
     h("div", { class: "body" },
       h(TurnParts, { credit, turn, facts }),
       facts.thinking ? h("div", { class: "thinking" }, h("div", { class: "role" }, "thinking"), h(Stored, { text: facts.thinking, path: `/turns/${turn.index}/thinking` })) : null,
+      turn.spans?.length ? h(Details, { title: `rewards of ${plural(turn.spans.length, "part")} of the reply`, children: () => h(Spans, { turn }) }) : null,
       turnIsEmpty(turn) ? h("p", { class: "none" }, EMPTY_REPLY) : words.trim() ? h(Stored, { text: words, path: facts.said === undefined ? `${path}/text` : `/turns/${turn.index}/said` }) : null,
       (turn.calls ?? []).map((/** @type {Json} */ call, /** @type {number} */ k) => h(Call, { key: k, call, path: `${path}/calls/${k}` })),
       observations.map((/** @type {{ message: Json, k: number }} */ { message, k }) => h(Message, { key: k, message, path: `${path}/observations/${k}` })),

@@ -73,6 +73,7 @@ def whole(run: ViewedRun, id: str, helpers: Helpers) -> Json:
 _TURN_DEFAULTS: Json = {
     **{"state": None, "agent": "agent", "calls": [], "observations": [], "rewards": {}, "reward": None, "points": []},
     **{"generate_s": 0.0, "tools_s": 0.0, "gold_logprob": None, "usage": None, "tools": None, "context": MAIN},
+    "spans": [],
 }
 _CALL_DEFAULTS: Json = {"raised": "", "dropped": 0, "blob": None, "foreign": "", "images": [], "points": []}
 

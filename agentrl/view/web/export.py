@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from agentrl.view.web import files
 from agentrl.view.web.endpoints import answer
 from agentrl.view.web.library import Json, RunLibrary
 from agentrl.view.web.query import Query
-from agentrl.view.web.rows import rows_of
+from agentrl.view.web.rows import extreme_turns, rows_of
 
 _IMAGES = 64_000_000
 """Characters of all images of a page."""
@@ -28,7 +29,8 @@ def export(library: RunLibrary, out: Path, episodes: int, reporter: Reporter | N
 
     Args:
         library: of one run. Of its text index only the episodes of the page are built.
-        episodes: maximum number of episodes on the page, in whole groups, spread evenly over the run.
+        episodes: maximum number of episodes on the page, in whole groups, spread evenly over the run. The groups of
+            its best and of its worst turn are among them.
         reporter: is told how many episodes are indexed, and how many are on the page.
 
     Raises:
@@ -40,7 +42,8 @@ def export(library: RunLibrary, out: Path, episodes: int, reporter: Reporter | N
         )
     (key,) = library.keys()
     run, reporter = library.run(key), reporter or Reporter()
-    chosen = sample(run.reader, episodes)
+    turns = [each["id"] for each in extreme_turns(run).values() if each is not None]
+    chosen = sample(run.reader, episodes, turns)
     reporter.phase("indexing", len(chosen))
     run.texts.add(chosen, lambda done: reporter.step(done, {}))
     page = _Page(library, key)
@@ -113,8 +116,12 @@ class _Page:
             self.blobs[sha] = url
 
 
-def sample(run: RunReader, limit: int) -> list[str]:
-    """Samples whole groups, evenly spread over the run, in its order. Returns the ids of their episodes."""
+def sample(run: RunReader, limit: int, wanted: Sequence[str] = ()) -> list[str]:
+    """Samples whole groups, evenly spread over the run, in its order. Returns the ids of their episodes.
+
+    Args:
+        wanted: ids of episodes whose groups come first.
+    """
     listed = run.select("id, group_id FROM all_episodes ORDER BY created_at, id")
     groups: dict[str, list[str]] = {}
     for id, group in listed:
@@ -122,10 +129,11 @@ def sample(run: RunReader, limit: int) -> list[str]:
     members = list(groups.values())
     # The last and the first group, then the middle, then the quarters: any prefix is spread evenly.
     chosen: set[str] = set()
-    for place in _spread(len(members)):
+    first = [place for place, ids in enumerate(members) if not set(wanted).isdisjoint(ids)]
+    for place in dict.fromkeys([*first, *_spread(len(members))]):
         room = limit - len(chosen)
         if len(members[place]) <= room or not chosen:
-            chosen.update(members[place][:room])
+            chosen.update(sorted(members[place], key=lambda id: id not in wanted)[:room])
     return [id for id, _ in listed if id in chosen]
 
 

@@ -162,7 +162,25 @@ def facets(library: RunLibrary, ask: Query) -> Json:
     run = library.run(ask.needed("run"))
     index = run.texts.progress()  # first: what is read later holds at least that much
     own = run.cached(("episodes",), "facets", lambda: _own_facets(run))
-    return {**own, **_text_facets(run), "index": msgspec.to_builtins(index)}
+    turns = run.cached(("episodes", "credit"), "best and worst turn", lambda: extreme_turns(run))
+    return {**own, **_text_facets(run), **turns, "index": msgspec.to_builtins(index)}
+
+
+def extreme_turns(run: ViewedRun) -> Json:
+    """The turns with the largest and the smallest advantage: episode, turn and advantage; None without credit."""
+    return {"best_turn": _extreme(run, "advantage_max", max), "worst_turn": _extreme(run, "advantage_min", min)}
+
+
+def _extreme(run: ViewedRun, column: str, of: Callable[..., float]) -> Json | None:
+    row = next(iter(run.reader.rows(order=column, descending=of is max, limit=1)), None)
+    try:
+        credit = None if row is None else run.reader.credit(row.id)
+    except StoreError:  # its record is damaged
+        return None
+    if row is None or credit is None or not credit.turn_advantages:
+        return None
+    value = of(credit.turn_advantages)
+    return {"id": row.id, "turn": credit.turn_advantages.index(value), "advantage": value}
 
 
 def _own_facets(run: ViewedRun) -> Json:

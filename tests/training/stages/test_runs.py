@@ -14,12 +14,12 @@ from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.config.loader import load_recipe
 from agentrl.store.run_dir import RunDir
-from agentrl.training.stages.data import Example, examples_of, fitting, stored_for
+from agentrl.training.stages.data import Example, examples_of, fitting, offline_credit, stored_for
 from agentrl.training.stages.runs import is_of, samples_of
 from agentrl.training.stages.stage import Stage, stages_of
 from agentrl.training.supervised.conversation import SupervisedConversation
 from agentrl.types.episode import Context, Episode, Node, Parent, Turn
-from agentrl.types.errors import StoreError, TrainError
+from agentrl.types.errors import RecipeError, StoreError, TrainError
 from agentrl.types.task import Task
 
 PARSER = parser_named("hermes", [])
@@ -74,6 +74,28 @@ def test_a_stages_own_episodes_that_earned_enough(tmp_path: Path, run: RunDir) -
     elsewhere = chosen(tmp_path, run, "{name: b, sft: {run: ./run}}")
     assert {id for id, _ in elsewhere} >= {"other/train/g9#0", "learn/train/g0#0"}
     assert not any("eval" in id for id, _ in elsewhere), "evaluations are not learned from"
+
+
+def test_credit_gives_the_turns_of_stored_episodes_their_advantages(tmp_path: Path, run: RunDir) -> None:
+    """Of g0 the mean is 2.2 / 3; the one episode of g2 was not scored, and those of g1 are equal."""
+    stage = stage_of(tmp_path, LEARN + "{name: b, sft: {run: learn, credit: {use: returns, std: none}, loss: awr}}")
+    with stored_for(stage, run) as stored:
+        found = [each.samples(RENDERER, 64) for each in examples_of(stage, PARSER, stored, [])]
+    given = [{round(float(value), 3) for value in sample.advantage[sample.loss_mask]} for (sample,) in found]
+    assert given == [{-0.533}, {0.267}, {0.267}, {0.0}, {0.0}]
+    assert not any(sample.advantage[~sample.loss_mask].any() for (sample,) in found)
+    plain = stage_of(tmp_path, LEARN + "{name: b, sft: {run: learn}}")
+    with stored_for(plain, run) as stored:
+        (sample,) = examples_of(plain, PARSER, stored, [])[0].samples(RENDERER, 64)
+    assert set(sample.advantage[sample.loss_mask]) == {1.0}
+
+
+def test_credit_of_stored_episodes_keeps_to_what_is_recorded(tmp_path: Path) -> None:
+    stage = stage_of(tmp_path, LEARN + "{name: b, sft: {run: learn, credit: turn_gae}}")
+    with pytest.raises(RecipeError, match=r"stages.1.sft.credit(.|\n)*turn_gae needs value, which only reinforcement"):
+        offline_credit(stage)
+    with pytest.raises(RecipeError, match="'credit' needs 'run'"):
+        stage_of(tmp_path, "{name: b, sft: {script: s, credit: returns}}")
 
 
 def test_the_best_and_the_worst_of_a_group(tmp_path: Path, run: RunDir) -> None:

@@ -11,9 +11,10 @@ import msgspec
 
 from agentrl.store import RunDir
 from agentrl.store.tokens import TokenRecord, TurnTokens
-from agentrl.types.episode import Context, Drift, Episode, GateVerdict
+from agentrl.types.episode import Context, Drift, Episode, GateVerdict, SpanReward
 from tests.store.make import make_episode
 
+LOOK = "<think>First the screen.</think>\nLet me look."
 EVIL = (
     "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
     "<a href=\"javascript:document.title='owned'\">x</a> \x1b[31mred\x1b]0;owned\x07 \u202eevil"
@@ -100,8 +101,9 @@ def _desk(blob: str) -> Episode:
     looked = replace(look.calls[0], name="screenshot", arguments={"note": EVIL}, result="The screen:", images=[picture])
     clicked = replace(click.calls[0], name="click", arguments={"x": 20}, points=[(20.0, 9.0)], result=EVIL)
     seen = {"role": "tool", "name": "screenshot", "content": [{"type": "text", "text": "The screen:"}, picture]}
+    marked = [SpanReward("steps", len(LOOK) - 12, len(LOOK), 0.75), SpanReward(EVIL, 0, 7, -1.0, weight=0.5)]
     turns = [
-        replace(look, text="<think>First the screen.</think>\nLet me look.", calls=[looked], observations=[seen]),
+        replace(look, text=LOOK, calls=[looked], observations=[seen], spans=marked),
         replace(click, text=EVIL, calls=[clicked], observations=[]),
         replace(judge, context="critic", agent="critic", calls=[], observations=[], text="word " * 30_000 + "THE END"),
     ]

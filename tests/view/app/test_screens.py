@@ -105,7 +105,9 @@ def test_the_keyboard_moves_through_rows_turns_and_screens(screen: Screen) -> No
     screen.keys("?").holds("dialog[open]").keys("Escape").until("() => !document.querySelector('dialog[open]')")
     screen.keys("u").holds(".line").keys("/").until("() => document.activeElement.type === 'search'")
     screen.page.keyboard.type("kitchen", delay=250)  # longer than the app waits: it must not lose the field
-    screen.until("() => location.hash.includes('q=kitchen')").keys("Escape", "1").sees("Reward components")
+    screen.until("() => location.hash.includes('q=kitchen')").keys("Escape", "1").sees("Reward components").sees(
+        "worst turn"
+    )
     assert screen.wrong == []
 
 
@@ -120,7 +122,7 @@ def test_the_url_keeps_filters_and_sort(screen: Screen) -> None:
     screen.sees("22 of 97 episodes").holds("[aria-sort=descending]", "turns")
     assert screen.page.get_by_label("its value at least").input_value() == "0.7"
     screen.page.get_by_role("button", name="worst", exact=True).click()
-    screen.until("() => location.hash.includes('sort=advantage_min')").holds("[aria-sort=descending]", "worst")
+    screen.until("() => location.hash.includes('sort=advantage_min')").holds("[aria-sort=ascending]", "worst")
     assert screen.wrong == []
 
 
@@ -129,6 +131,8 @@ def test_an_episode_shows_where_it_clicked_what_it_thought_and_who_spoke(screen:
         "context critic"
     )
     assert screen.page.locator(".lane").count() == 2
+    screen.page.get_by_text("rewards of 2 parts of the reply").click()
+    screen.holds("#turn-0 td.mono", "Let me look.").holds("#turn-0 td.num", "0.75")
     screen.sees("drift: retokenisation at token 40")
     assert screen.page.get_by_text("THE END").count() == 0
     for _ in range(4):

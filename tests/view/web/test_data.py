@@ -60,6 +60,17 @@ def test_rows_are_sorted_by_the_credit_of_their_turns(library):
             assert {row[name] for row in rows[len(values) :]} == {None}
 
 
+def test_the_best_and_the_worst_turn_of_a_run_are_named(tmp_path):
+    path = make_run(tmp_path / "run")
+    with RunDir.open(path) as run:
+        run.add_credit("g1/0", "gigpo", [0.5, -2.0, 1.5, 0.0], {})
+    library = RunLibrary(path, helpers(), cache=tmp_path / "cache")
+    found = ask(library, "facets")
+    assert found["best_turn"] == {"id": "g1/0", "turn": 2, "advantage": 1.5}
+    assert found["worst_turn"] == {"id": "g1/0", "turn": 1, "advantage": -2.0}
+    library.close()
+
+
 def test_an_unscored_episode_is_last_and_has_no_reward(library):
     for down in ("", 1):
         rows = ask(library, "episodes", sort="reward", desc=down)["rows"]

@@ -103,6 +103,15 @@ def test_a_sample_is_made_of_whole_groups_from_all_over_the_run(tmp_path):
     assert groups == sorted(groups)
 
 
+def test_a_page_has_the_best_and_the_worst_turn_of_the_run(tmp_path):
+    path = make_run(tmp_path / "run")
+    with RunDir.open(path) as run:
+        run.add_credit("g1/0", "gigpo", [0.5, -2.0, 1.5, 0.0], {})
+    data = data_of(exported(path, tmp_path, episodes=2))
+    assert data["get"]["facets"]["worst_turn"]["id"] == "g1/0"
+    assert "g1/0" in data["episodes"]
+
+
 def test_a_page_reads_its_own_episodes_alone_and_says_so(tmp_path, monkeypatch):
     with RunDir.create(tmp_path / "run") as run:
         for group in range(50):

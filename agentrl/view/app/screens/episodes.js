@@ -27,6 +27,9 @@ function values(facets, name) {
   return Object.entries(found).map(([value, count]) => [value, `${value} (${number(isNumber(count) ? count : /** @type {any} */ (count)?.count)})`]);
 }
 
+/** Columns of which the first click sorts the smallest first. */
+const RISING = ["id", "task_id", "group_id", "split", "status", "stop", "advantage_min"];
+
 /** Widths by the name of a column, else by its kind. @type {Record<string, string>} */
 const WIDTHS = { id: "minmax(190px, 2fr)", task_id: "minmax(70px, 1fr)", group_id: "minmax(110px, 1fr)", answer: "minmax(80px, 1.4fr)", notes: "minmax(120px, 1.4fr)", status: "26px", split: "50px", stop: "72px", iteration: "44px", reward: "72px", advantage: "58px", advantage_max: "50px", advantage_min: "54px", turns: "50px", calls: "48px", first_raised: "minmax(120px, 1fr)", error: "110px" };
 /** @type {Record<string, string>} */
@@ -158,7 +161,7 @@ export function EpisodesScreen({ run, head, live, query }) {
     g: () => { const row = rows.at(at); if (row) go(link(["run", run, "group", row.group_id])); } });
   /** @type {import("app/grid").Column[]} */
   const columns = useMemo(() => (head.columns ?? []).map((/** @type {Json} */ column) => drawn(column, facets?.reward)), [JSON.stringify(head.columns), JSON.stringify(facets?.reward)]);
-  const sorted = (/** @type {string} */ name) => (name === sort ? change({ desc: down ? "" : 1, asc: down ? 1 : "", sort }) : change({ sort: name, desc: ["id", "task_id", "group_id", "split", "status", "stop"].includes(name) ? "" : 1, asc: "" }));
+  const sorted = (/** @type {string} */ name) => (name === sort ? change({ desc: down ? "" : 1, asc: down ? 1 : "", sort }) : change({ sort: name, desc: RISING.includes(name) ? "" : 1, asc: "" }));
   const searchable = head.can?.search !== false;
   const index = rows.index ?? live.index;
   return h("div", { class: "card grid" },

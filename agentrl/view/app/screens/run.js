@@ -4,9 +4,9 @@ import { h } from "preact";
 import { useState } from "preact/hooks";
 import { get } from "app/data";
 import { Chart, ofEvaluations, smoothed } from "app/chart";
-import { duration, isNumber, moment, number, plural, pretty, visible } from "app/format";
+import { duration, isNumber, moment, number, plural, pretty, signed, visible } from "app/format";
 import { link, replace } from "app/place";
-import { Chip, Copy, Details, Facts, Indexing, Missing, pending, Status, Text, useLoaded } from "app/ui";
+import { Chip, Copy, Details, Facts, Indexing, Missing, pending, Status, Text, tone, useLoaded } from "app/ui";
 
 /** @typedef {Record<string, any>} Json */
 
@@ -56,6 +56,11 @@ function Headlines({ metrics }) {
     return h("div", { key: name }, h("span", { class: "soft" }, visible(name)), h("b", {}, points.length > 1 ? `${number(first, 2)} → ${number(last, 2)}` : number(first, 2)));
   }));
 }
+
+/** The turn of the run with the largest or the smallest advantage, as a tile that leads to it.
+ * @param {{ run: string, turn: Json | null | undefined, label: string }} props */
+const ExtremeTurn = ({ run, turn, label }) => (turn ? h(Tile, { value: h("span", { class: tone(turn.advantage) }, signed(turn.advantage)),
+  label: h("a", { href: link(["run", run, "episode", turn.id], { turn: turn.turn }), title: visible(`turn ${turn.turn} of ${turn.id}`) }, label) }) : null);
 
 /** @param {{ title: string, bins: [number, number, number][] | undefined, href: (low: number, high: number) => string, empty: string }} props */
 function Histogram({ title, bins, href, empty }) {
@@ -107,6 +112,7 @@ export function RunScreen({ run, head, live, theme, query }) {
       Object.entries(s.splits).map(([name, split]) => h(Tile, { key: name, value: split.reward ? number(split.reward[0]) : h("span", { class: "none" }, "not scored"),
         label: h("a", { href: list({ split: name.split("/").pop() }), title: split.reward ? `minimum ${number(split.reward[1])}, maximum ${number(split.reward[2])}` : undefined }, visible(`mean reward, ${name} (${number(split.episodes)})`)) })),
       h(Tile, { value: number(s.calls), label: "tool calls" }), h(Tile, { value: number(s.sampled_tokens), label: "sampled tokens" }), h(Tile, { value: duration(s.duration_s), label: "an episode" }),
+      h(ExtremeTurn, { run, turn: facets?.best_turn, label: "best turn" }), h(ExtremeTurn, { run, turn: facets?.worst_turn, label: "worst turn" }),
       h(Tile, { value: h("span", { class: failed ? "down" : "" }, number(failed)), label: h("a", { href: link(["run", run, "failures"]) }, "failures") }),
       s.drift ? h(Tile, { value: h("span", { class: "warn" }, number(s.drift)), label: "episodes with token drift" }) : null),
     h("div", { class: "row", style: { marginBottom: "12px" } }, Object.entries(s.statuses).map(([name, n]) => h("a", { key: name, class: "chip", href: list({ status: name }) }, h(Status, { status: name }), visible(`${number(n)} ${name}`))),
