@@ -29,8 +29,8 @@ def export(library: RunLibrary, out: Path, episodes: int, reporter: Reporter | N
 
     Args:
         library: of one run. Of its text index only the episodes of the page are built.
-        episodes: maximum number of episodes on the page, in whole groups, spread evenly over the run. The groups of
-            its best and of its worst turn are among them.
+        episodes: maximum number of episodes on the page, in whole groups, spread evenly over the run. Those of its best
+            and of its worst turn are among them, with as many of their groups as there is room for.
         reporter: is told how many episodes are indexed, and how many are on the page.
 
     Raises:
@@ -120,7 +120,7 @@ def sample(run: RunReader, limit: int, wanted: Sequence[str] = ()) -> list[str]:
     """Samples whole groups, evenly spread over the run, in its order. Returns the ids of their episodes.
 
     Args:
-        wanted: ids of episodes whose groups come first.
+        wanted: ids of episodes that come first, and after them the rest of their groups.
     """
     listed = run.select("id, group_id FROM all_episodes ORDER BY created_at, id")
     groups: dict[str, list[str]] = {}
@@ -128,12 +128,13 @@ def sample(run: RunReader, limit: int, wanted: Sequence[str] = ()) -> list[str]:
         groups.setdefault(group, []).append(id)
     members = list(groups.values())
     # The last and the first group, then the middle, then the quarters: any prefix is spread evenly.
-    chosen: set[str] = set()
-    first = [place for place, ids in enumerate(members) if not set(wanted).isdisjoint(ids)]
+    place_of = {id: place for place, ids in enumerate(members) for id in ids}
+    chosen = set([id for id in dict.fromkeys(wanted) if id in place_of][:limit])
+    first = dict.fromkeys(place_of[id] for id in wanted if id in chosen)
     for place in dict.fromkeys([*first, *_spread(len(members))]):
-        room = limit - len(chosen)
-        if len(members[place]) <= room or not chosen:
-            chosen.update(sorted(members[place], key=lambda id: id not in wanted)[:room])
+        rest, room = [id for id in members[place] if id not in chosen], limit - len(chosen)
+        if len(rest) <= room or not chosen or place in first:
+            chosen.update(rest[:room])
     return [id for id, _ in listed if id in chosen]
 
 

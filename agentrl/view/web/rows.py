@@ -24,6 +24,8 @@ _COLUMNS = (
 )
 _SHOWN = 200
 """Characters of an answer in a row."""
+_TRIED = 100
+"""Episodes that are tried for the best or the worst turn: records of credit may be damaged."""
 
 _EQUAL = {"group": "group_id = ?", "task": "instr(task_id, ?)", "id": "instr(id, ?)", "stage": f"{STAGE} = ?"}
 _SEVERAL = {"split": "split", "status": "status", "stop": "stop", "error": "error"}
@@ -172,15 +174,13 @@ def extreme_turns(run: ViewedRun) -> Json:
 
 
 def _extreme(run: ViewedRun, column: str, of: Callable[..., float]) -> Json | None:
-    row = next(iter(run.reader.rows(order=column, descending=of is max, limit=1)), None)
-    try:
-        credit = None if row is None else run.reader.credit(row.id)
-    except StoreError:  # its record is damaged
-        return None
-    if row is None or credit is None or not credit.turn_advantages:
-        return None
-    value = of(credit.turn_advantages)
-    return {"id": row.id, "turn": credit.turn_advantages.index(value), "advantage": value}
+    rows = run.reader.rows(order=column, descending=of is max, limit=_TRIED)
+    found = ((row.id, credit.turn_advantages) for row in rows if (credit := credit_of(run, row.id)) is not None)
+    for id, advantages in found:
+        if advantages:
+            value = of(advantages)
+            return {"id": id, "turn": advantages.index(value), "advantage": value}
+    return None
 
 
 def _own_facets(run: ViewedRun) -> Json:

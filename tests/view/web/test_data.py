@@ -71,6 +71,19 @@ def test_the_best_and_the_worst_turn_of_a_run_are_named(tmp_path):
     library.close()
 
 
+def test_a_damaged_credit_leaves_the_next_best_turn(tmp_path):
+    path = make_run(tmp_path / "run")
+    with RunDir.open(path) as run:
+        run.add_credit("g2/0", "gigpo", [9.0, -9.0, 0.0, 0.0], {})
+    newest = max((path / "credit").iterdir())
+    newest.write_bytes(bytes(len(newest.read_bytes())))
+    library = RunLibrary(path, helpers(), cache=tmp_path / "cache")
+    found = ask(library, "facets")
+    assert found["best_turn"] == {"id": "g0/0", "turn": 0, "advantage": 0.5}
+    assert found["worst_turn"] == {"id": "g0/0", "turn": 1, "advantage": -0.5}
+    library.close()
+
+
 def test_an_unscored_episode_is_last_and_has_no_reward(library):
     for down in ("", 1):
         rows = ask(library, "episodes", sort="reward", desc=down)["rows"]

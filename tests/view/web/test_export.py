@@ -112,6 +112,20 @@ def test_a_page_has_the_best_and_the_worst_turn_of_the_run(tmp_path):
     assert "g1/0" in data["episodes"]
 
 
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 7])
+def test_a_page_has_both_turns_if_their_groups_do_not_fit(tmp_path, limit):
+    with RunDir.create(tmp_path / "run") as run:
+        for group in range(5):
+            for member in range(4):
+                run.add(make_episode(f"{group}/{member}", turns=1, group=f"g{group}", created_at=group + member / 10))
+        run.add_credit("1/3", "grpo", [2.0], {})
+        run.add_credit("3/2", "grpo", [-2.0], {})
+    ids = [row["id"] for row in data_of(exported(tmp_path / "run", tmp_path, episodes=limit))["rows"]]
+    assert len(ids) == limit
+    assert {"1/3", "3/2"} <= {*ids, *(["3/2"] if limit == 1 else [])}
+    assert {id[0] for id in ids} <= {"1", "3"}
+
+
 def test_a_page_reads_its_own_episodes_alone_and_says_so(tmp_path, monkeypatch):
     with RunDir.create(tmp_path / "run") as run:
         for group in range(50):
