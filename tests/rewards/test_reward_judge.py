@@ -182,6 +182,7 @@ async def test_what_a_judge_does_not_take_of_an_agent_is_0_with_a_note(engine, j
     scored = await score("rubric_judge", judge, answer="weapon")
     assert scored.total == 0.0
     assert scored.notes == {"rubric_judge": "the judge refuses what the agent wrote"}
+    assert len(engine.requests) == 2  # the whole, which cannot be shorter, and the question without it
 
 
 async def test_a_judge_that_answers_nonsense_is_infrastructure(engine, judge):

@@ -91,9 +91,9 @@ class Judge(ModelService):
             Unverified: the judge refuses the agent's text, and accepts the question without it.
             AgentRLError: the judge refuses the request (a wrong model).
         """
-        return await self.ask_shorter(
-            lambda most: self._ask([question(most) for question in questions], read),
-            (self.chars, self.chars // 4, self.chars // 16),
+        return await self.ask_first(
+            [tuple(question(self.chars // part) for question in questions) for part in (1, 4, 16)],
+            lambda prompts: self._ask([*prompts], read),
             lambda: self._replies([questions[0](0)]),
         )
 

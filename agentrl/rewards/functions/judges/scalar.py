@@ -41,8 +41,7 @@ class RewardModelServer(ModelService):
             body = {"model": self.model, "messages": [*messages, {"role": "assistant", "content": reply}]}
             return self.post(self.url, body, number_in)
 
-        sizes = (len(said), *(each for each in _CUT if each < len(said)))
-        return await self.ask_shorter(lambda most: ask(cut(said, most)), sizes, lambda: ask("a"))
+        return await self.ask_first([said, *(cut(said, most) for most in _CUT)], ask, lambda: ask("a"))
 
 
 def number_in(content: bytes) -> float:

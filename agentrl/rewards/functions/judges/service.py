@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from contextlib import suppress
 from typing import Any, ClassVar, TypeVar
 
@@ -18,6 +18,7 @@ _LARGEST = 8 << 20  # bytes of an answer
 _KEY = (401, 403)
 """Statuses of a key that is wrong, or has become so: the server is out of reach."""
 T = TypeVar("T")
+Q = TypeVar("Q", bound=Hashable)
 
 
 class QuestionRefused(Exception):
@@ -72,23 +73,23 @@ class ModelService(BaseModel):
                     raise QuestionRefused(problem)
         raise EngineError(f"the {self.noun} failed {attempt + 1} times; the last: {problem}", place=self.url)
 
-    async def ask_shorter(
-        self, ask: Callable[[int], Awaitable[T]], sizes: Iterable[int], blank: Callable[[], Awaitable[object]]
+    async def ask_first(
+        self, questions: Iterable[Q], ask: Callable[[Q], Awaitable[T]], blank: Callable[[], Awaitable[object]]
     ) -> T:
-        """Asks with at most each number of characters of the agent's text in turn, until the question is taken.
+        """Asks one question after the other until one is taken. Equal ones are asked once.
 
         Args:
-            sizes: from the most to the fewest characters.
-            blank: asks without the agent's text. It is called when every size was refused, to see whose fault it is.
+            questions: with less and less of the agent's text.
+            blank: asks without the agent's text. It is called when all were refused, to see whose fault it is.
 
         Raises:
             Unverified: the model refuses the agent's text, and takes the question without it.
             AgentRLError: the model refuses the question in any case.
             EngineError: as `post`.
         """
-        for most in sizes:
+        for question in dict.fromkeys(questions):
             with suppress(QuestionRefused):
-                return await ask(most)
+                return await ask(question)
         try:
             await blank()
         except QuestionRefused as refused:
