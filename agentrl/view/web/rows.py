@@ -174,13 +174,17 @@ def extreme_turns(run: ViewedRun) -> Json:
 
 
 def _extreme(run: ViewedRun, column: str, of: Callable[..., float]) -> Json | None:
-    rows = run.reader.rows(order=column, descending=of is max, limit=_TRIED)
-    found = ((row.id, credit.turn_advantages) for row in rows if (credit := credit_of(run, row.id)) is not None)
-    for id, advantages in found:
-        if advantages:
-            value = of(advantages)
-            return {"id": id, "turn": advantages.index(value), "advantage": value}
-    return None
+    """The turn at one end. A record that a later credit of its episode replaced, or a damaged one, is passed over."""
+    order = f"ORDER BY {column} {'DESC' if of is max else 'ASC'}, id LIMIT {_TRIED}"
+    found: Json | None = None
+    for id, bound in run.reader.select(f"id, {column} FROM all_credit WHERE {column} IS NOT NULL {order}"):
+        if found is not None and of(bound, found["advantage"]) == found["advantage"]:
+            break  # the rest lies no further out
+        credit = credit_of(run, id)
+        value = of(credit.turn_advantages) if credit is not None and credit.turn_advantages else None
+        if value is not None and credit is not None and (found is None or of(value, found["advantage"]) == value):
+            found = {"id": id, "turn": credit.turn_advantages.index(value), "advantage": value}
+    return found
 
 
 def _own_facets(run: ViewedRun) -> Json:

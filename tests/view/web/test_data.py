@@ -63,7 +63,8 @@ def test_rows_are_sorted_by_the_credit_of_their_turns(library):
 def test_the_best_and_the_worst_turn_of_a_run_are_named(tmp_path):
     path = make_run(tmp_path / "run")
     with RunDir.open(path) as run:
-        run.add_credit("g1/0", "gigpo", [0.5, -2.0, 1.5, 0.0], {})
+        run.add_credit("g1/0", "gigpo", [0.5, -2.0, 9.0, 0.0], {})
+        run.add_credit("g1/0", "gigpo", [0.5, -2.0, 1.5, 0.0], {})  # counts in place of the one before
     library = RunLibrary(path, helpers(), cache=tmp_path / "cache")
     found = ask(library, "facets")
     assert found["best_turn"] == {"id": "g1/0", "turn": 2, "advantage": 1.5}
