@@ -23,6 +23,7 @@ from agentrl.rollouts.builder import build
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode
 from tests.estimators.tables import Member, Step, table_of
+from tests.methods.curricula import stages_learned
 from tests.methods.proofs import Method, Run, distinct
 
 # --- episodes whose replies are written by hand ---------------------------------------------------------------------
@@ -284,6 +285,7 @@ METHODS = [
         [(5, 0.2), (12, 0.2), (19, -0.2)],
         sized=("warm_start.steps=200",),
         warmed=None,
+        learns=stages_learned,
     ),
     # GRPO gives +-0.7071 and at most half of that as a bonus; 0.4 times the entropies 2 and 0.5 is 0.8 and 0.2.
     Method(
