@@ -22,7 +22,7 @@ _PLAIN = {
 }
 """What a person calls a form, by how the types of its errors begin."""
 _REFUSALS = ("_type", "_parsing", "_from_float", "literal_error", "enum", "none_required", "is_instance_of", "forms")
-"""How the types of errors end that say: the value has not this form."""
+"""Endings of the types of errors whose value has another form."""
 
 
 def united(errors: Iterable[Found], data: Any) -> Iterator[Found]:
@@ -106,7 +106,7 @@ def _refuses(found: Found, place: tuple[Any, ...]) -> bool:
 
 
 def _form(found: Found) -> str:
-    """What the setting may be, as a person says it."""
+    """Returns a form of the setting, in plain words."""
     if "expected" in found.get("ctx", {}):
         return str(found["ctx"]["expected"])
     plain = _PLAIN.get(found["type"].partition("_")[0])
