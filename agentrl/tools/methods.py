@@ -73,8 +73,8 @@ class ToolMethod:
         except ValidationError as error:
             first = next(united(error.errors(), arguments))
             where = ".".join(map(str, first["loc"]))
-            said = str(first["msg"])  # its names keep their capitals
-            raise ToolError(f"argument {where!r}: {said[:1].lower()}{said[1:]}") from None
+            message = str(first["msg"])  # its names keep their capitals
+            raise ToolError(f"argument {where!r}: {message[:1].lower()}{message[1:]}") from None
         return checked
 
     def _by_schema(self, arguments: dict[str, Any]) -> Mapping[str, Any]:

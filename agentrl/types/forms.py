@@ -10,7 +10,7 @@ Found = Mapping[str, Any]
 """An entry of `ValidationError.errors()`."""
 
 _OF_KEY = "[key]"
-"""What pydantic writes behind a key that is wrong itself."""
+"""The mark of pydantic behind a key that is wrong itself."""
 _PLAIN = {
     "string": "a text",
     "int": "a whole number",
@@ -20,7 +20,7 @@ _PLAIN = {
     "dict": "a mapping",
     **dict.fromkeys(("model", "dataclass"), "a section of keys"),
 }
-"""What a person calls a form, by how the types of its errors begin."""
+"""Plain words for a form, by the beginnings of the types of its errors."""
 _REFUSALS = ("_type", "_parsing", "_from_float", "literal_error", "enum", "none_required", "is_instance_of", "forms")
 """Endings of the types of errors whose value has another form."""
 
