@@ -110,6 +110,8 @@ class Packer:
         if stat.S_ISDIR(about.st_mode):
             self.put("folder", number, path, mode, times)
             return
+        if stat.S_ISSOCK(about.st_mode):
+            return  # its process is not packed; no further link of it must name what is not there
         if about.st_nlink > 1:
             first = self.seen.setdefault((about.st_dev, about.st_ino), path)
             if first != path:
@@ -121,7 +123,7 @@ class Packer:
             self.content(source)
         elif stat.S_ISLNK(about.st_mode):
             self.put("link", number, path, os.readlink(source), times)
-        elif not stat.S_ISSOCK(about.st_mode):
+        else:
             self.put("node", number, path, about.st_mode, times, about.st_rdev)
 
     def open(self, path: str, mode: int, needed: int) -> None:
