@@ -66,7 +66,7 @@ open("setuid", "w").write("u"); os.chmod("setuid", 0o6755); os.mkdir("sticky"); 
 os.link("blob", "deep/hard"); os.symlink("deep/er", "link"); os.link("link", "hard-link-to-link", follow_symlinks=False)
 os.symlink("/nowhere", "dangling"); os.mkfifo("pipe", 0o640); os.mknod("whiteout", 0o020000)
 open(b"odd\nname\xff", "w"); open(" ", "w"); open("/tmp/t", "w").write("t"); open("/dev/shm/s", "w").write("s")
-s = socket.socket(socket.AF_UNIX); s.bind("/tmp/sock")
+s = socket.socket(socket.AF_UNIX); s.bind("/tmp/sock"); os.link("/tmp/sock", "/tmp/again")
 for number, name in enumerate(["deep/er/est/text", "link", "deep", "sticky", "pipe"]):
     os.utime(name, ns=(1, 981173106_123456789 + number), follow_symlinks=False)
 os.chmod("/work", 0o751); os.utime("/work", ns=(1, 5_000_000_001))
