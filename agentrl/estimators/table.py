@@ -464,7 +464,7 @@ def _optional(episodes: list[Episode], pairs: list[tuple[Episode, Turn]]) -> dic
 
 
 def _spans(pairs: list[tuple[Episode, Turn]]) -> tuple[Floats, Bools]:
-    """What spans earned and where they end, by token. A span of unknown tokens ends with its turn."""
+    """The columns `span_reward` and `span_end`. A span of unknown tokens ends with its turn."""
     sizes = [episode.trained(turn) for episode, turn in pairs]
     starts = np.cumsum([0, *sizes])
     earned, ends = np.zeros(starts[-1]), np.zeros(starts[-1], np.bool_)

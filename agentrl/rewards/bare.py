@@ -24,11 +24,13 @@ def bare_turns(episode: Episode, functions: Collection[str]) -> list[Turn]:
         functions: names of the components that may have scored turns.
     """
     theirs = set(functions) - episode.components.keys()
-    return [
-        msgspec.structs.replace(
-            turn,
-            rewards={name: value for name, value in turn.rewards.items() if name not in theirs},
-            spans=[span for span in turn.spans if span.component not in theirs],
-        )
-        for turn in episode.turns
-    ]
+    return [without(turn, theirs) for turn in episode.turns]
+
+
+def without(turn: Turn, names: Collection[str]) -> Turn:
+    """Returns the turn without the rewards of some components."""
+    return msgspec.structs.replace(
+        turn,
+        rewards={name: value for name, value in turn.rewards.items() if name not in names},
+        spans=[span for span in turn.spans if span.component not in names],
+    )

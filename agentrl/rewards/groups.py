@@ -11,12 +11,13 @@ from typing import Any
 
 import msgspec
 
+from agentrl.rewards.bare import without
 from agentrl.rewards.components import Component, RewardError, RewardSet, no_blobs
 from agentrl.rewards.declare import Beliefs, Scored
 from agentrl.rewards.score import Score
 from agentrl.rewards.spans import Decode, recorded
 from agentrl.rewards.steps import Values, apply
-from agentrl.types.episode import Episode, Turn
+from agentrl.types.episode import Episode
 from agentrl.types.errors import AgentRLError, asked_to_stop, place_of
 from agentrl.types.values import text
 
@@ -60,7 +61,7 @@ async def score_group(
 
 def _without(episode: Episode, names: set[str]) -> Episode:
     """The episode without an earlier score of its group."""
-    turns = [_bare(turn, names) for turn in episode.turns]
+    turns = [msgspec.structs.replace(without(turn, names), reward=None) for turn in episode.turns]
     return msgspec.structs.replace(
         episode,
         turns=turns,
@@ -70,11 +71,6 @@ def _without(episode: Episode, names: set[str]) -> Episode:
         pending=[],
         gates=[],
     )
-
-
-def _bare(turn: Turn, names: set[str]) -> Turn:
-    spans = [span for span in turn.spans if span.component not in names]
-    return msgspec.structs.replace(turn, rewards=_rest(turn.rewards, names), reward=None, spans=spans)
 
 
 def _rest(values: Mapping[str, Any], names: set[str]) -> dict[str, Any]:

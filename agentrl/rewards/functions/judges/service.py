@@ -30,7 +30,7 @@ class ModelService(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     noun: ClassVar[str]
-    """What the model is, in messages."""
+    """Word for the model in messages."""
 
     url: str = Field(pattern=r"^https?://", description="Address of the API.")
     model: str = Field(description="Its name there.")
