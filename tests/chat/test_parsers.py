@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from agentrl.chat import formats
 from agentrl.chat.formats.parser import MAX_DEPTH, MAX_FAULTS, ParsedCall, Parser, Reply, signature_lines
 from agentrl.chat.formats.registry import FORMATS, parser_named
 from agentrl.types.errors import RecipeError
@@ -407,8 +410,8 @@ CALLS = st.one_of(
 )
 
 
-# Formats without quotes cannot write their own tags into an argument; a harmony reply holds one call.
-CANNOT_WRITE_ALL = {"xml", "seed-oss", "glm-4.5", "minimax", "deepseek-v3.2", "harmony"}
+# Formats without quotes cannot write their own tags into an argument, gemma4 not its quote. Harmony writes one call.
+CANNOT_WRITE_ALL = {"xml", "seed-oss", "glm-4.5", "minimax", "deepseek-v3.2", "gemma4", "harmony"}
 
 
 @pytest.mark.slow
@@ -431,3 +434,27 @@ def test_what_is_written_is_read_back(format: str) -> None:
         assert reply.text == text
 
     check()
+
+
+def strings_of_the_formats() -> list[str]:
+    """Returns every short string in the source of the formats: among them are all marks that any of them looks for."""
+    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in Path(formats.__path__[0]).glob("*.py")]
+    constants = (node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    return sorted({value for value in constants if isinstance(value, str) and len(value) <= 40 and value.isprintable()})
+
+
+@pytest.mark.slow
+@pytest.mark.family("formats")
+@pytest.mark.parametrize("format", FORMATS.built_in)
+def test_marks_of_every_format_are_read_back_from_an_argument(format: str) -> None:
+    """Random texts meet the marks of another format seldom: here each is an argument once."""
+    refused = []
+    for mark in strings_of_the_formats():
+        try:
+            written = PARSER[format].format("", [("search", {"query": mark})])
+        except ValueError:
+            refused.append(mark)
+            continue
+        reply = parse(format, written)
+        assert ([(c.name, c.arguments) for c in reply.calls], reply.errors) == ([("search", {"query": mark})], [])
+    assert refused == {"gemma4": ['<|"|>']}.get(format, [])
