@@ -217,16 +217,23 @@ class Renderer:
         return self.parser.parse(self.opened_by(prompt) + text, tools)
 
     def begin(self, text: str, prompt: Sequence[int]) -> list[int]:
-        """Returns the tokens of an unfinished reply that begins with `text`. `prompt`: the tokens before it."""
+        """Returns the tokens of an unfinished reply that begins with `text`.
+
+        Args:
+            prompt: the tokens before it. A thought that they leave open is closed first, unless `text` begins with its
+                mark.
+        """
         return self._encode(self._begun(text, prompt), after=self._end_text)
 
-    def demonstrate(self, text: str, prompt: Sequence[int]) -> list[int]:
+    def demonstrate(self, text: str, prompt: Sequence[int], begun: str = "") -> list[int]:
         """Returns the tokens of a reply given as text, as the model would sample it, its end token included.
 
         Args:
             prompt: the tokens before it. A thought that they leave open is closed first.
+            begun: the text that the prompt begins the reply with.
         """
-        return self._encode(self._begun(text, prompt) + self._close_of(text).text, after=self._end_text)
+        said = self._guarded(text) if begun else self._begun(text, prompt)
+        return self._encode(said + self._close_of(begun + text).text, after=self._end_text)
 
     def described(self, messages: Sequence[Message]) -> list[Message]:
         """Returns `messages` with the tools in the system message, unless the template describes them itself."""
@@ -314,7 +321,7 @@ class Renderer:
         """Returns a reply as the model samples it: with the template's text before it, unless the reply has that."""
         opened, begins, closed = self.opening_of(prompt), text.lstrip(), self.parser.thought[1]
         lead = self._leads.get(opened, "")
-        if opened and closed in text:
+        if opened and (closed in text or begins.startswith(opened.rstrip())):
             return self._guarded(begins.removeprefix(opened.rstrip()).removeprefix("\n"))
         if opened:
             return (lead or f"\n{closed}\n\n") + self._guarded(text)

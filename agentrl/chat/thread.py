@@ -107,6 +107,11 @@ class Thread:
         at = self.trajectory.append_rendered(base, new) if new else base
         return Prompt(at, self.trajectory.tokens(at), None)
 
+    def begin(self, prompt: Prompt, token_ids: Sequence[int]) -> Prompt:
+        """Returns a prompt with the tokens that its reply begins with."""
+        node = self.trajectory.append_begun(prompt.node, token_ids)
+        return prompt._replace(node=node, tokens=[*prompt.tokens, *token_ids])
+
     @property
     def _base(self) -> int:
         """Node that the next prompt extends."""
@@ -147,7 +152,7 @@ class Thread:
         at = self._replies[0][0]
         tokens = [*renderer.start(self._shown(renderer)[:at])]
         for (at, node), (end, _) in zip(self._replies, [*self._replies[1:], (len(self._own), ROOT)], strict=True):
-            tokens += self.trajectory.nodes[node].token_ids
+            tokens += self.trajectory.begun(node) + self.trajectory.nodes[node].token_ids
             if after := self._own[at + 1 : end]:
                 tokens += renderer.extend(self.trajectory.nodes[node].token_ids, after)
         return tokens

@@ -30,8 +30,12 @@ class RecordedReplies:
         self._trajectory = Trajectory(episode.nodes)
 
     def prompt(self, turn: Turn) -> list[int]:
-        """Returns all tokens before a reply."""
+        """Returns all tokens before a reply, without what its agent began it with."""
         return self._trajectory.before(turn.node)
+
+    def begun(self, turn: Turn) -> list[int]:
+        """Returns the tokens that the agent began a reply with; usually none."""
+        return self._trajectory.begun(turn.node)
 
     def shared(self, turn: Turn, token_ids: Sequence[int]) -> int:
         """Returns the number of tokens in the common prefix of a reply's prompt and `token_ids`."""
@@ -132,7 +136,7 @@ class ReplayEngine(Engine):
                 place=str(self.run.path),
                 remedy="the environment answered differently than in the stored run",
             )
-        stored = recorded.prompt(turns[turn])
+        stored = [*recorded.prompt(turns[turn]), *recorded.begun(turns[turn])]
         if list(token_ids) != stored:
             at = recorded.shared(turns[turn], token_ids)
             raise StoreError(

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agentrl.types.episode import Episode, SpanReward, Turn
+from agentrl.types.episode import Episode, SpanReward, Turn, begun
 from agentrl.types.figures.sums import total
 
 Decode = Callable[[Sequence[int]], str]
@@ -51,20 +51,27 @@ def placed(component: str, spans: Sequence[Span], episode: Episode, turn: Turn, 
         ValueError: a place is no whole number, or a span is empty or outside of the text.
     """
     sampled = bool(episode.nodes) and episode.trained(turn) > 0
-    ends = [] if decode is None or not sampled or not spans else ends_of(episode.nodes[turn.node].token_ids, decode)
-    return Spanned([_placed(component, span, len(turn.text), ends) for span in spans])
+    if decode is None or not sampled or not spans:
+        return Spanned([_placed(component, span, len(turn.text), (), 0) for span in spans])
+    given = begun(episode.nodes, turn.node)
+    ends = ends_of([*given, *episode.nodes[turn.node].token_ids], decode)
+    return Spanned([_placed(component, span, len(turn.text), ends, len(given)) for span in spans])
 
 
-def _placed(component: str, span: Span, size: int, ends: Sequence[int]) -> SpanReward:
+def _placed(component: str, span: Span, size: int, ends: Sequence[int], given: int) -> SpanReward:
+    """Checks one span. The tokens of `ends` after the first `given` are the policy's: others can have no credit."""
     start, end = _whole(span.start), _whole(span.end)
     if not 0 <= start < end <= size:
         raise ValueError(f"the span {start} to {end} of a text of {size} characters")
     if not ends:
         return SpanReward(component, start, end, span.value)
     newest = len(ends) - 1
+    last = min(bisect_left(ends, end), newest) - given
+    if last < 0:
+        return SpanReward(component, start, end, span.value, first=0)
     # The first token that has its first character, or begins where the text before it ends.
     first = min(bisect_right(ends, start), bisect_left(ends, start) + 1 if start else 0, newest)
-    return SpanReward(component, start, end, span.value, first=first, last=min(bisect_left(ends, end), newest))
+    return SpanReward(component, start, end, span.value, first=max(first - given, 0), last=last)
 
 
 def _whole(place: Any) -> int:

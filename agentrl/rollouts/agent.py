@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
+from agentrl.chat.formats.parser import Reply
 from agentrl.registry.registry import Registry, subclass_of
 from agentrl.rollouts.conversation.conversation import Conversation
 from agentrl.rollouts.session import Session
@@ -59,9 +60,13 @@ class ToolAgent(Agent):
         while session.outcome is None:
             await self.take_turn(session)
 
+    async def reply(self, conversation: Conversation) -> Reply:
+        """Samples the next reply. A subclass may begin it: `conversation.generate(begin=...)`."""
+        return await conversation.generate()
+
     async def take_turn(self, conversation: Conversation) -> None:
         """Generates a reply, then runs its tool calls, asks the environment, or finishes with the answer."""
-        reply = await conversation.generate()
+        reply = await self.reply(conversation)
         cut = conversation.turns[-1].finish == "length"
         if reply.calls:
             await conversation.run_tools(reply)

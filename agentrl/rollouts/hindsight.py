@@ -64,8 +64,9 @@ class HindsightScorer:
         scored: dict[int, float] = {}
         for branch in trajectory.branches(list(said)):
             tokens = trajectory.before(branch[-1])
+            begun = [trajectory.begun(node) for node in branch]
             starts = [len(trajectory.before(node)) for node in branch]
-            bridges = [aside(renderer, tokens[:start], note) for start in starts]
+            bridges = [[*aside(renderer, tokens[:start], note), *own] for start, own in zip(starts, begun, strict=True)]
             replies = []
             for node, start, bridge in zip(branch, starts, bridges, strict=True):
                 room = max(1, engine.max_context - start - len(bridge))

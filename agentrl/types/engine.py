@@ -224,6 +224,12 @@ class Engine(ABC):
         For engines that show tools to their model themselves: `renderer.parser.functions` has them.
         """
 
+    def begin_reply(self, session: str, text: str) -> None:
+        """Receives the text that the next reply begins with: the prompt ends with its tokens.
+
+        For engines that do not sample after these tokens.
+        """
+
     def use_images(self, session: str, read: Callable[[str], bytes]) -> None:
         """Receives a function that returns the file of an image part of the conversation, by its blob.
 

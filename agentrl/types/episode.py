@@ -59,12 +59,12 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         parent: index of the parent node, -1 for a root.
         kind: `prompt` and `observation` tokens were rendered, `sampled` tokens came from the engine and are
             the only ones that are trained on. `spoken` is a reply of an untrained policy, or one that was taken from
-            the episode that this one resumes.
+            the episode that this one resumes. `begun` tokens are the beginning of a reply that the agent wrote.
         logprobs: of the sampled tokens, under the sampling temperature, natural logarithm.
     """
 
     parent: int
-    kind: Literal["prompt", "observation", "sampled", "spoken"]
+    kind: Literal["prompt", "observation", "sampled", "spoken", "begun"]
     token_ids: list[int]
     logprobs: list[float] | None = None
     versions: list[VersionSpan] = []
@@ -121,7 +121,8 @@ class SpanReward(msgspec.Struct, frozen=True, array_like=True):
         start, end: characters of `Turn.text`, without `end`.
         value: as the component gave it, after its steps.
         weight: of the component; 0 if a gate shut it.
-        first, last: indices of its first and last token among the sampled tokens of the turn; -1: not known.
+        first, last: indices of its first and last token among the sampled ones of the turn; -1: not known. 0 and -1 if
+            it holds none of them, but words that the agent began the reply with.
     """
 
     component: str
@@ -143,7 +144,8 @@ class TurnDraft(msgspec.Struct, kw_only=True, omit_defaults=True):
         agent: the speaking role, for agents with several.
         context: the conversation that it belongs to: `main`, or a name in `Episode.contexts`.
         saved: states before the turn of the environments that define `save`; None: none of them does.
-        text: the sampled text, without the token that ends the turn.
+        text: the sampled text, without the token that ends the turn; after what the agent began the reply with, if
+            anything (`Session.generate`).
         observations: the messages that were appended after the turn.
         rewards: immediate reward components of this turn (None = never scored), before weights and gates.
         reward: their weighted and gated sum; None if no recipe's rewards were applied.
@@ -513,6 +515,18 @@ def path_to(nodes: Sequence[Node], leaf: int) -> list[int]:
         path.append(leaf)
         leaf = nodes[leaf].parent
     return path[::-1]
+
+
+def begun(nodes: Sequence[Node], reply: int) -> list[int]:
+    """Returns the tokens that the agent began a reply with, which stand before its own; usually none."""
+    at = nodes[reply].parent
+    return nodes[at].token_ids if at >= 0 and nodes[at].kind == "begun" else []
+
+
+def prompt_of(nodes: Sequence[Node], reply: int) -> int:
+    """Returns the last node of a reply's prompt, -1 if it has none. What the agent began it with is no part of it."""
+    at = nodes[reply].parent
+    return nodes[at].parent if at >= 0 and nodes[at].kind == "begun" else at
 
 
 def in_order(episodes: Iterable[Episode]) -> list[Episode]:

@@ -8,11 +8,12 @@ gain reads it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from typing import Literal
 
 import msgspec
 
 from agentrl.types.engine import Completion
-from agentrl.types.episode import Node, path_to
+from agentrl.types.episode import Node, begun, path_to, prompt_of
 
 ROOT = -1
 """Parent of every root."""
@@ -50,7 +51,14 @@ class Trajectory:
 
     def append_rendered(self, at: int, token_ids: Sequence[int]) -> int:
         """Returns the node with the tokens of messages after `at` (`ROOT`: a new prompt); created if missing."""
-        node = Node(parent=at, kind="prompt" if at == ROOT else "observation", token_ids=_shared(token_ids))
+        return self._rendered(at, "prompt" if at == ROOT else "observation", token_ids)
+
+    def append_begun(self, at: int, token_ids: Sequence[int]) -> int:
+        """Returns the node with the tokens that the agent begins a reply with, after the prompt `at`."""
+        return self._rendered(at, "begun", token_ids)
+
+    def _rendered(self, at: int, kind: Literal["prompt", "observation", "begun"], token_ids: Sequence[int]) -> int:
+        node = Node(parent=at, kind=kind, token_ids=_shared(token_ids))
         known = next((k for k in self._children.get(at, ()) if self.nodes[k] == node), None)
         return self._append(node) if known is None else known
 
@@ -94,8 +102,12 @@ class Trajectory:
         return tokens
 
     def before(self, at: int) -> list[int]:
-        """Returns all tokens before a node: for a sampled one, its prompt."""
-        return self.tokens(self.nodes[at].parent)
+        """Returns all tokens before a reply: its prompt, without what the agent began it with."""
+        return self.tokens(prompt_of(self.nodes, at))
+
+    def begun(self, at: int) -> list[int]:
+        """Returns the tokens that the agent began a reply with; usually none."""
+        return begun(self.nodes, at)
 
     def shared_prefix(self, at: int, token_ids: Sequence[int]) -> int:
         """Returns the number of tokens in the common prefix of the path to `at` and `token_ids`."""

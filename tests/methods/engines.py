@@ -123,7 +123,7 @@ class Streamed:
 
 
 def streamed(recipe: Recipe) -> list[str]:
-    """What happens before the update of an iteration of two groups."""
+    """Returns the events before the update of an iteration of two groups."""
     own: Any = Streamed()
     loop: Any = MagicMock(spec=TrainingLoop, recipe=recipe, buffer=own, batches=own, trainer=own, iteration=0)
     loop._accumulate = partial(TrainingLoop._accumulate, loop)

@@ -79,7 +79,7 @@ def graded_alike(recipe: Recipe) -> list[Any]:
 
 
 def backtracks(recipe: Recipe) -> list[int]:
-    """How often the demonstrations of the warm start go back, at most, by script; its own comes first."""
+    """Returns the largest number of steps back in demonstrations of the warm start, by script; its own comes first."""
     assert recipe.warm_start is not None
     task, scripts = Task.of("t", "3 4 2 = 5", numbers=[3, 4, 2], target=5), build(recipe).scripts
     own = [recipe.warm_start.script, "one", "three"]

@@ -13,16 +13,19 @@ from safetensors.numpy import load_file
 
 import agentrl
 from agentrl import Say
+from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.config.recipe import Recipe
 from agentrl.store.run_dir import RunDir
 from agentrl.training.stages.stage import stages_of
 from agentrl.types.episode import Episode
 from agentrl.types.task import Task
+from agentrl.types.trajectory import Trajectory
 from tests.estimators.tables import Member, Step, table_of
 from tests.methods.credit import by_trajectory, rounded, told
 from tests.methods.curricula import by_stage, stages_learned
 from tests.methods.played import rewards_of
 from tests.methods.proofs import Method, Run
+from tests.methods.rewards import FEW, NOTES
 from tests.rewards.make import make_episode, turn
 
 # --- games --------------------------------------------------------------------------------------------------------
@@ -107,6 +110,22 @@ def flow(recipe: Recipe) -> list[Any]:
     return [by_trajectory(STEPS)(recipe), [each.agent for each in of_three.turns], memory]
 
 
+def ends(task: Task, rng: random.Random) -> Iterator[Say]:
+    """Ends a reply."""
+    yield Say(" Bye</answer>")
+
+
+def begun(recipe: Recipe) -> list[tuple[str, str]]:
+    """What the guide began of each reply, and what the policy sampled after it: every reply is begun."""
+    overrides = ["policies.guide={script: guide}", f"scripts.ends={__name__}:ends"]
+    share = [] if recipe.agent.use == "tool_agent" else ["agent.share=1"]
+    texts = ByteTokenizer().decode
+    replies = [
+        (Trajectory(each.nodes), each.turns[-1].node) for each in rolled(recipe, "ends", 3, [*overrides, *share])
+    ]
+    return [(texts(nodes.begun(at)), texts(nodes.nodes[at].token_ids)) for nodes, at in replies]
+
+
 TALKERS = (
     "agent={use: ../comas/task.py:Discussion, agents: [policy, policy], max_turns: 12, format: tags}",
     "scripts.some=../comas/task.py:some", "model.scratch.max_context=512", "warm_start.script=some",
@@ -188,6 +207,16 @@ METHODS = [
         sized=("warm_start.steps=200", "warm_start.episodes=256", "tasks.args.n=16"),
         warmed=None,
         learns=stages_learned,
+    ),
+    # One to seven of the guide's words; the space after them is the policy's.
+    Method(
+        "rlgf",
+        lambda run: [sum(len(node.token_ids) for node in each.nodes if node.kind == "begun") for each in run.played],
+        begun,
+        [(f"<answer>Dear{words}", " Bye</answer><|im_end|>") for words in (" Cleo,", " Hana, the play", "")],
+        small=("agent.share=0.5", "policies.guide={script: guide}"),
+        sized=(*FEW, "train.critic.warmup=0"),
+        warmed=NOTES,
     ),
     # Scores 3, 1, 2 and none: s = 1, 0, 1/2 for the solution, 1 - s for the evaluation, 0 for a score and -1 for none.
     Method(

@@ -56,12 +56,13 @@ class TurnSource(Protocol):
         """Prepares the state of the episode, before the agent runs."""
         ...
 
-    async def turn(self, conversation: Conversation, number: int, agent: str) -> Reply:
+    async def turn(self, conversation: Conversation, number: int, agent: str, begin: str) -> Reply:
         """Adds the next turn to a conversation.
 
         Args:
             number: of the turn in the episode.
             agent: the speaking role.
+            begin: the beginning of the reply.
         """
         ...
 
@@ -82,9 +83,9 @@ class SampledTurns:
     def begin(self, state: EpisodeState) -> None:
         """Does nothing."""
 
-    async def turn(self, conversation: Conversation, number: int, agent: str) -> Reply:
+    async def turn(self, conversation: Conversation, number: int, agent: str, begin: str) -> Reply:
         """Samples the next turn."""
-        return await conversation.sample(number, agent)
+        return await conversation.sample(number, agent, begin)
 
     async def play_back(self, session: Conversation) -> None:
         """Does nothing: there is no record."""
@@ -285,29 +286,40 @@ class Conversation:
         """
         self._open([*content.messages(messages, "the opening", self.images.take), *shown])
 
-    async def generate(self, *, agent: str | None = None) -> Reply:
+    async def generate(self, *, agent: str | None = None, begin: str = "") -> Reply:
         """Runs one model turn.
 
         Args:
             agent: the speaking role; default: the role of the conversation.
+            begin: text that the reply begins with. The policy continues it and trains on its own tokens alone; the
+                turn's text has both. A thought that the template opens is closed first, unless `begin` begins with its
+                mark. White space at the end belongs to the tokens that follow, and is better left to the policy.
 
         Raises:
             LimitReached: no turn or no token is left; the episode ends as truncated.
             EngineError: the engine failed or took longer than `limits.generate_s`.
-            SessionMisused: another `generate` or `run_tools` of this conversation is under way.
+            SessionMisused: another `generate` or `run_tools` of this conversation is under way, or the engine, an API
+                of messages, cannot continue a reply.
         """
         with _Alone(self, "generate()"):
-            number = self.state.begin_turn()
+            if begin and self.engine.reads_messages:
+                raise SessionMisused(
+                    f"{self.engine.name} answers messages, and cannot continue a reply that begins with {begin[:60]!r}",
+                    place=f"episode {self.id}",
+                    remedy="take an engine that samples from tokens: torch or vllm",
+                )
+            speaker, number = self.role if agent is None else values.text(agent), self.state.begin_turn()
             try:
-                return await self.source.turn(self, number, self.role if agent is None else values.text(agent))
+                return await self.source.turn(self, number, speaker, values.text(begin))
             finally:
                 self.state.end_turn(number)
 
-    async def sample(self, number: int, agent: str, recorded: RecordedPrompt | None = None) -> Reply:
+    async def sample(self, number: int, agent: str, begin: str, recorded: RecordedPrompt | None = None) -> Reply:
         """Runs one model turn: a `TurnSource` calls it.
 
         Args:
             number: of the turn in the episode.
+            begin: the beginning of the reply.
             recorded: the prompt, if it is one of a record; else it is rendered.
         """
         state, speaker = self.state, self.speaker
@@ -318,6 +330,10 @@ class Conversation:
             fork = speaker.fork(_fork(prompt, self._branch))
         else:
             prompt, fork = recorded
+        asked, begun = prompt.tokens, renderer.begin(begin, prompt.tokens) if begin else []
+        if begin:
+            prompt = self._thread.begin(prompt, begun)
+            self.engine.begin_reply(self.engine_session, begin)
         if len(prompt.tokens) + speaker.room(prompt.tokens) >= speaker.engine.max_context:
             raise ContextOverflow(f"{len(prompt.tokens)} tokens, the engine takes {speaker.engine.max_context}")
         key = await self._state(state.states) if speaker.trains and state.states is not None else None
@@ -326,13 +342,11 @@ class Conversation:
         completion = speaker.stamped(await self._sampled(prompt.tokens))
         seconds = time.perf_counter() - started
         state.seconds["generate"] += seconds
-        text, reply = renderer.read(prompt.tokens, completion.token_ids, list(self.methods))
+        text, reply = renderer.read(asked, [*begun, *completion.token_ids], list(self.methods))
         if (native := completion.native) is not None:
-            said = renderer.opened_by(prompt.tokens) + native.text
+            said = renderer.opened_by(asked) + native.text
             reply = reply_of(renderer.parser, said, native.calls, list(self.methods))
-        own = self._thread.reply(
-            prompt, completion, text, opened=renderer.opening_of(prompt.tokens), trained=speaker.trains
-        )
+        own = self._thread.reply(prompt, completion, text, opened=renderer.opening_of(asked), trained=speaker.trains)
         turn = TurnDraft(
             index=number,
             node=speaker.node(state.recording, own, self.turns[-1].node if self.turns else ROOT),

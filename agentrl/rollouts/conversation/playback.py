@@ -20,7 +20,7 @@ from agentrl.rollouts.conversation.resumption import Resumption
 from agentrl.rollouts.conversation.state import EpisodeState
 from agentrl.tools.base import Environment, Observation, ToolResult
 from agentrl.tools.methods import ToolMethod
-from agentrl.types.episode import Branch, CallRecord, Drift, Node, Turn, TurnDraft
+from agentrl.types.episode import Branch, CallRecord, Drift, Node, Turn, TurnDraft, prompt_of
 
 
 class RepeatedTurns:
@@ -39,19 +39,19 @@ class RepeatedTurns:
         """Sets the random numbers of the agent to those of the record."""
         state.rng.seed(self.resumption.seed)
 
-    async def turn(self, conversation: Conversation, number: int, agent: str) -> Reply:
+    async def turn(self, conversation: Conversation, number: int, agent: str, begin: str) -> Reply:
         """Repeats or samples the next turn.
 
         Raises:
             ReplayDiffers: the messages before it are not those of the record.
         """
         if self.resumption.reached:
-            return await conversation.sample(number, agent)
+            return await conversation.sample(number, agent, begin)
         async with self._lock:
             if number < self.resumption.turn:
-                return await self._repeat(conversation, number, agent)
+                return await self._repeat(conversation, number, agent, begin)
             prompt = await self._handed_over(conversation, number)
-        return await conversation.sample(number, agent, prompt)
+        return await conversation.sample(number, agent, begin, prompt)
 
     def check_end(self, turns: Sequence[TurnDraft]) -> None:
         """Checks that the agent played all turns of the record.
@@ -86,7 +86,7 @@ class RepeatedTurns:
         state.rng.seed(state.seed)
         self._take(state, len(self.resumption.record.nodes))
 
-    async def _repeat(self, conversation: Conversation, number: int, agent: str) -> Reply:
+    async def _repeat(self, conversation: Conversation, number: int, agent: str, begin: str) -> Reply:
         resumption = self.resumption
         resumption.check(conversation.opening, conversation.turns, conversation.name)
         for first, seed in resumption.parent.seeds[1:]:  # Of a fork: from its own turns on, it drew its own numbers.
@@ -95,10 +95,12 @@ class RepeatedTurns:
         conversation.read_tools()
         resumption.now = recorded = resumption.record.turns[number]
         renderer, prompt = conversation.renderer, resumption.replies.prompt(recorded)
+        begun = resumption.replies.begun(recorded)
+        resumption.check_beginning(number, begun, renderer.begin(begin, prompt) if begin else [], renderer)
         said = resumption.replies.completion(recorded).token_ids
-        text, reply = renderer.read(prompt, said, list(conversation.methods))
+        text, reply = renderer.read(prompt, [*begun, *said], list(conversation.methods))
         resumption.check_text(number, text)
-        await conversation.engine.skip(prompt, conversation.engine_session)
+        await conversation.engine.skip([*prompt, *begun], conversation.engine_session)
         self._take(conversation.state, recorded.node + 1)
         turn = _draft(recorded, number, agent, recorded.rewards if resumption.restores else {})
         conversation.adopt(turn, renderer.opening_of(prompt), resumption.fork(number))
@@ -115,7 +117,8 @@ class RepeatedTurns:
         resumption.check(conversation.opening, conversation.turns, conversation.name)
         await self._reach(conversation.state)
         turn, fork = resumption.record.turns[number], resumption.fork(number)
-        node, kind = resumption.record.nodes[turn.node].parent, fork.kind if isinstance(fork, Drift) else None
+        node = prompt_of(resumption.record.nodes, turn.node)
+        kind = fork.kind if isinstance(fork, Drift) else None
         tokens = resumption.replies.prompt(turn)
         return Prompt(node, tokens, None if fork is None else fork.at_token, kind), fork
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from agentrl.chat.renderer import Renderer
 from agentrl.engines.replay import RecordedReplies
 from agentrl.tools.base import Environment, Tool
 from agentrl.tools.calling import called
@@ -117,6 +118,16 @@ class Resumption:
                 text,
                 "use the run's model, or one with its tokenizer",
             )
+
+    def check_beginning(self, number: int, recorded: list[int], now: list[int], renderer: Renderer) -> None:
+        """Checks that the agent begins a reply as in the record. In a live fork no agent does.
+
+        Raises:
+            ReplayDiffers: it begins otherwise.
+        """
+        if not self.live and recorded != now:
+            decode = renderer.tokenizer.decode
+            raise self._differs(f"turn {number}: the beginning of the reply", decode(recorded), decode(now))
 
     def check_reached(self, own: Sequence[TurnDraft]) -> None:
         """Checks that the agent reached `turn`.

@@ -59,7 +59,7 @@ def oracle(task: Task, rng: random.Random) -> Iterator[Say]:
 
 
 def guesser(task: Task, rng: random.Random) -> Iterator[Say]:
-    """Writes a program that passes, of which a line is drawn anew half of the time."""
+    """Writes a program that passes; half of the time one of its lines is replaced by a random one."""
     written = [*rng.choice(solutions(task.data["x"], task.data["target"]))]
     if rng.random() < 0.5:
         written[rng.randrange(LENGTH)] = rng.choice(LINES)
