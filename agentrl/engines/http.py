@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import aiohttp
@@ -62,18 +63,18 @@ class HttpClient:
         self._bounds = Bounds(most=max_bytes)
         self._session: aiohttp.ClientSession | None = None
 
-    async def post(self, url: str, body: Any, kind: type[T]) -> T:
+    def post(self, url: str, body: Any, kind: type[T]) -> Coroutine[Any, Any, T]:
         """Sends `body` as JSON. Returns the reply, decoded as `kind`.
 
         Raises:
             EngineError: no reply, or a status of `TRY_AGAIN`; the same request may succeed later or elsewhere.
             Refused: the server rejected the request.
         """
-        return await self._request("POST", url, msgspec.json.encode(body), kind)
+        return self._request("POST", url, msgspec.json.encode(body), kind)
 
-    async def get(self, url: str, kind: type[T]) -> T:
+    def get(self, url: str, kind: type[T]) -> Coroutine[Any, Any, T]:
         """Sends a GET. Returns the reply, decoded as `kind`. Raises the errors of `post`."""
-        return await self._request("GET", url, None, kind)
+        return self._request("GET", url, None, kind)
 
     async def close(self) -> None:
         """Closes the connections. May be called twice."""

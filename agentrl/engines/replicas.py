@@ -124,7 +124,7 @@ class Replicas:
         """
         last: EngineError | None = None
         for _ in range(self.retries + 1):
-            replica = await self._next(session)
+            replica = self.pick(session) or await self._next(session)
             replica.in_flight += 1
             try:
                 if replica.failures:

@@ -54,7 +54,8 @@ class ToolMethod:
         Raises:
             ToolError: the arguments do not fit the schema; the message is for the model.
         """
-        if self.texts == arguments.keys() and all(type(each) is str and each.isascii() for each in arguments.values()):
+        plain = [type(each) is str and each.isascii() for each in arguments.values()]
+        if self.texts == arguments.keys() and all(plain):
             checked: Mapping[str, Any] = arguments  # nothing to check, nothing mutable
         else:
             own = msgspec.to_builtins(arguments)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
@@ -56,7 +56,7 @@ class TurnSource(Protocol):
         """Prepares the state of the episode, before the agent runs."""
         ...
 
-    async def turn(self, conversation: Conversation, number: int, agent: str, begin: str) -> Reply:
+    def turn(self, conversation: Conversation, number: int, agent: str, begin: str) -> Coroutine[Any, Any, Reply]:
         """Adds the next turn to a conversation.
 
         Args:
@@ -83,9 +83,9 @@ class SampledTurns:
     def begin(self, state: EpisodeState) -> None:
         """Does nothing."""
 
-    async def turn(self, conversation: Conversation, number: int, agent: str, begin: str) -> Reply:
+    def turn(self, conversation: Conversation, number: int, agent: str, begin: str) -> Coroutine[Any, Any, Reply]:
         """Samples the next turn."""
-        return await conversation.sample(number, agent, begin)
+        return conversation.sample(number, agent, begin)
 
     async def play_back(self, session: Conversation) -> None:
         """Does nothing: there is no record."""
