@@ -7,12 +7,15 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from agentrl.chat.processor import OneToken, Processor
 from agentrl.types.errors import MissingExtra, RenderError
 from agentrl.types.parts.content import text_of
 from agentrl.types.task import Message
+
+if TYPE_CHECKING:
+    import jinja2
 
 
 class Tokenizer(Protocol):
@@ -230,21 +233,42 @@ class HFTokenizer:
 class _Template:
     """Renders conversations by the chat template of a transformers tokenizer.
 
-    As its `apply_chat_template` does it, but the map of special tokens, which takes longer than a short template, is
-    made once.
+    As its `apply_chat_template` does it, but what takes longer than a short template is done once: the map of special
+    tokens, and the choice of the compiled template.
     """
 
     def __init__(self, hf: Any) -> None:
         self._hf, self._special = hf, dict(hf.special_tokens_map)
+        self._compiled: dict[str, jinja2.Template] = {}
 
     def __call__(self, messages: list[Message], *, tools: list[dict[str, Any]] | None, **settings: Any) -> str:
-        from transformers.utils.chat_template_utils import render_jinja_template
+        text = self._hf.get_chat_template(None, tools)
+        if (template := self._compiled.get(text)) is None:
+            template = self._compiled[text] = _compiled(text)
+        return template.render(messages=messages, tools=tools, documents=None, **settings, **self._special)
 
-        template = self._hf.get_chat_template(None, tools)
-        texts, _ = render_jinja_template(
-            conversations=[messages], tools=tools, chat_template=template, **settings, **self._special
-        )
-        return str(texts[0])
+
+def _compiled(text: str) -> jinja2.Template:
+    """Compiles a chat template as transformers does. `message.role` of a dict is looked up at once, without a search
+    for an attribute of this name, which raises an exception each time.
+    """
+    from transformers.utils.chat_template_utils import _compile_jinja_template
+
+    environment = _compile_jinja_template(text).environment.overlay()
+    of_any = environment.getattr
+
+    def member(value: Any, name: str) -> Any:
+        if type(value) is dict and name in value and name not in _ATTRIBUTES:
+            return value[name]
+        return of_any(value, name)
+
+    environment.getattr = member
+    compiled: jinja2.Template = environment.from_string(text)
+    return compiled
+
+
+_ATTRIBUTES = frozenset(dir(dict))
+"""Attributes of a dict: a template gets them, not the values under these names."""
 
 
 def _template_of(hf: Any) -> Callable[..., str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from agentrl.chat.formats.parser import Reply
 from agentrl.registry.registry import Registry, subclass_of
 from agentrl.rollouts.conversation.conversation import Conversation
 from agentrl.rollouts.session import Session
@@ -60,13 +59,13 @@ class ToolAgent(Agent):
         while session.outcome is None:
             await self.take_turn(session)
 
-    async def reply(self, conversation: Conversation) -> Reply:
-        """Samples the next reply. A subclass may begin it: `conversation.generate(begin=...)`."""
-        return await conversation.generate()
+    async def take_turn(self, conversation: Conversation, begin: str = "") -> None:
+        """Generates a reply, then runs its tool calls, asks the environment, or finishes with the answer.
 
-    async def take_turn(self, conversation: Conversation) -> None:
-        """Generates a reply, then runs its tool calls, asks the environment, or finishes with the answer."""
-        reply = await self.reply(conversation)
+        Args:
+            begin: text that the reply begins with, see `Conversation.generate`.
+        """
+        reply = await conversation.generate(begin=begin)
         cut = conversation.turns[-1].finish == "length"
         if reply.calls:
             await conversation.run_tools(reply)

@@ -321,7 +321,8 @@ async def sample(engine: Engine, token_ids: Sequence[int], sampling: Sampling, s
             place=engine.name,
             remedy="mend the engine: `Completion` in agentrl/types/engine.py says what it gives",
         )
-    return _rounded(given, _finite(given.logprobs, engine))
+    _finite(given.logprobs, engine)
+    return _rounded(given) if max(given.logprobs, default=0.0) > 0.0 else given
 
 
 async def score(
@@ -433,7 +434,5 @@ def _finite(values: list[float], engine: Engine) -> list[float]:
     return values
 
 
-def _rounded(given: Completion, logprobs: list[float]) -> Completion:
-    if max(logprobs, default=0.0) <= 0.0:
-        return given
-    return msgspec.structs.replace(given, logprobs=[min(0.0, value) for value in logprobs])
+def _rounded(given: Completion) -> Completion:
+    return msgspec.structs.replace(given, logprobs=[min(0.0, value) for value in given.logprobs])

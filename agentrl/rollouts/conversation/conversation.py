@@ -310,7 +310,7 @@ class Conversation:
                 )
             speaker, number = self.role if agent is None else values.text(agent), self.state.begin_turn()
             try:
-                return await self.source.turn(self, number, speaker, values.text(begin))
+                return await self.source.turn(self, number, speaker, begin and values.text(begin))
             finally:
                 self.state.end_turn(number)
 
@@ -342,10 +342,11 @@ class Conversation:
         completion = speaker.stamped(await self._sampled(prompt.tokens))
         seconds = time.perf_counter() - started
         state.seconds["generate"] += seconds
-        text, reply = renderer.read(asked, [*begun, *completion.token_ids], list(self.methods))
+        said = [*begun, *completion.token_ids] if begin else completion.token_ids
+        text, reply = renderer.read(asked, said, list(self.methods))
         if (native := completion.native) is not None:
-            said = renderer.opened_by(asked) + native.text
-            reply = reply_of(renderer.parser, said, native.calls, list(self.methods))
+            opened = renderer.opened_by(asked)
+            reply = reply_of(renderer.parser, opened + native.text, native.calls, list(self.methods))
         own = self._thread.reply(prompt, completion, text, opened=renderer.opening_of(asked), trained=speaker.trains)
         turn = TurnDraft(
             index=number,

@@ -14,25 +14,29 @@ _EARLY_S = 1e-4
 """Timers of the loop may fire this much too early."""
 
 
-class Timer:
-    """Calls a function once, after the loop has run for some seconds. It can be stopped and continued."""
+class _Countdown:
+    """Seconds of running time of the loop, which can be stopped and continued. A subclass defines their end.
 
-    def __init__(self, seconds: float, then: Callable[[], None]) -> None:
-        self._left, self._then = seconds, then
+    It holds no reference to itself while it is stopped, so that nobody has to collect the garbage of a turn.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._left = seconds
         self._heart: Heartbeat | None = None
         self._until = 0.0
         self._handle: asyncio.TimerHandle | None = None
 
-    def go(self) -> None:
-        """Starts or continues."""
+    def _ended(self) -> None:
+        raise NotImplementedError
+
+    def _start(self) -> None:
         if self._heart is None:
             self._heart = heart = heartbeat()
             heart.listen()
             self._until = heart.lived() + self._left
             self._handle = heart.loop.call_later(self._left, self._due)
 
-    def stop(self) -> None:
-        """Pauses."""
+    def _stop(self) -> None:
         if self._heart is None or self._handle is None:
             return
         self._left = self._until - self._heart.lived()
@@ -46,11 +50,30 @@ class Timer:
         if left > _EARLY_S:  # the loop was suspended meanwhile
             self._handle = self._heart.loop.call_later(left, self._due)
             return
-        self.stop()
+        self._stop()
+        self._ended()
+
+
+class Timer(_Countdown):
+    """Calls a function once, after the loop has run for some seconds. It can be stopped and continued."""
+
+    def __init__(self, seconds: float, then: Callable[[], None]) -> None:
+        super().__init__(seconds)
+        self._then = then
+
+    def go(self) -> None:
+        """Starts or continues."""
+        self._start()
+
+    def stop(self) -> None:
+        """Pauses."""
+        self._stop()
+
+    def _ended(self) -> None:
         self._then()
 
 
-class Deadline:
+class Deadline(_Countdown):
     """Ends a block with `TimeoutError`, as `asyncio.timeout` does, after the loop has run for so long in it.
 
     Can be entered once.
@@ -60,7 +83,7 @@ class Deadline:
     """
 
     def __init__(self, seconds: float) -> None:
-        self._timer = Timer(seconds, self._expire)
+        super().__init__(seconds)
         self._task: asyncio.Task[Any] | None = None  # inside the block
         self._cancelling = self._stops = 0
         self._expired = False
@@ -73,7 +96,7 @@ class Deadline:
     def stopped(self) -> Iterator[None]:
         """Pauses it inside the block; blocks may overlap."""
         self._stops += 1
-        self._timer.stop()
+        self._stop()
         try:
             yield
         finally:
@@ -92,7 +115,7 @@ class Deadline:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         task, self._task = self._task, None
-        self._timer.stop()
+        self._stop()
         # Another cancellation of the task, of an outer block or from outside, goes on.
         alone = self._expired and task is not None and task.uncancel() <= self._cancelling
         if alone and kind is asyncio.CancelledError:
@@ -100,9 +123,9 @@ class Deadline:
 
     def _go(self) -> None:
         if self._task is not None and not self._stops and not self._expired:
-            self._timer.go()
+            self._start()
 
-    def _expire(self) -> None:
+    def _ended(self) -> None:
         self._expired = True
         if self._task is not None:
             self._task.cancel()

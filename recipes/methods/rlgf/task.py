@@ -8,8 +8,6 @@ from typing import Annotated
 from pydantic import Field
 
 from agentrl import ToolAgent
-from agentrl.chat.formats.parser import Reply
-from agentrl.rollouts.conversation.conversation import Conversation
 from agentrl.rollouts.session import Session
 
 
@@ -23,15 +21,15 @@ class RollIn(ToolAgent):
     def __init__(self, share: Annotated[float, Field(ge=0, le=1)] = 0.2) -> None:
         self.share = share
 
-    async def reply(self, conversation: Conversation) -> Reply:
-        """Samples a reply, after the first words of the guide or from its beginning; always that in evaluations."""
-        session = conversation if isinstance(conversation, Session) else None
-        if session is None or session.split == "eval" or session.rng.random() >= self.share:
-            return await conversation.generate()
+    async def run(self, session: Session) -> None:
+        """Runs turns until the episode ends. The guide begins none in evaluations."""
+        while session.outcome is None:
+            begun = session.split != "eval" and session.rng.random() < self.share
+            await self.take_turn(session, await self._first_words(session) if begun else "")
+
+    async def _first_words(self, session: Session) -> str:
         guide = session.context(f"guide {len(session.turns)}", list(session.messages), policy="guide")
         await guide.generate()
-        return await session.generate(begin=self._first_words(session, guide.turns[-1].text))
-
-    def _first_words(self, session: Session, text: str) -> str:
-        ends = [found.start() for found in re.finditer(r"\s+\S", text.strip())]
-        return text.strip()[: session.rng.choice(ends)] if ends else ""
+        text = guide.turns[-1].text.strip()
+        ends = [found.start() for found in re.finditer(r"\s+\S", text)]
+        return text[: session.rng.choice(ends)] if ends else ""
