@@ -34,14 +34,20 @@ async def engine():
     await made.close()
 
 
-def episode(renderer: Renderer, task: Task) -> Episode:
-    """Three turns; before the last one the context was rewritten, which starts a new branch."""
+def episode(renderer: Renderer, task: Task, begins: int = 0) -> Episode:
+    """Three turns; before the last one the context was rewritten, which starts a new branch.
+
+    Args:
+        begins: tokens of each reply that the agent begins it with.
+    """
     nodes = [Node(parent=-1, kind="prompt", token_ids=renderer.start(task.instruction))]
     turns = []
 
     def say(text: str) -> None:
         said = renderer.demonstrate(text, nodes[-1].token_ids)
-        nodes.append(Node(parent=len(nodes) - 1, kind="sampled", token_ids=said))
+        if begins:
+            nodes.append(Node(parent=len(nodes) - 1, kind="begun", token_ids=said[:begins]))
+        nodes.append(Node(parent=len(nodes) - 1, kind="sampled", token_ids=said[begins:]))
         turns.append(Turn(index=len(turns), node=len(nodes) - 1, text=text, finish="stop"))
 
     say("look")
@@ -58,13 +64,15 @@ async def scored_by(scorer: AnswerScorer, played: Episode, engine: TorchEngine, 
     return [msgspec.structs.replace(turn, gold_logprob=gold) for turn, gold in zip(played.turns, found, strict=True)]
 
 
-async def test_beliefs_equal_plain_forward_passes(renderer: Renderer, engine: TorchEngine) -> None:
+@pytest.mark.parametrize("begins", [0, 2])
+async def test_beliefs_equal_plain_forward_passes(renderer: Renderer, engine: TorchEngine, begins: int) -> None:
     task = Task.of("t", "Which city?", answer="Oslo")
-    scorer, played = AnswerScorer(InformationGain(lead="It is ")), episode(renderer, task)
+    scorer, played = AnswerScorer(InformationGain(lead="It is ")), episode(renderer, task, begins)
     scored = await scored_by(scorer, played, engine, renderer)
     model = llama(vocab_size=300, max_position_embeddings=512)
     for turn in scored:
-        prefix = [token for node in played.path(turn.node)[:-1] for token in played.nodes[node].token_ids]
+        prefix = Trajectory(played.nodes).before(turn.node)
+        assert renderer.tokenizer.decode(prefix).endswith("assistant\n"), "nothing of the reply"
         said, lead = scorer.continuation(renderer, "Oslo", prefix)
         assert bytes(said[lead:]) == b"Oslo"
         with torch.no_grad():

@@ -57,8 +57,9 @@ def test_bounds_must_surround_1() -> None:
         run("hcapo", TABLE, clip=(1.1, 1.2))
 
 
-async def test_turns_in_hindsight_equal_plain_forward_passes(renderer, engine: TorchEngine) -> None:  # noqa: F811
-    played = episode(renderer, Task.of("t", "Which city?"))
+@pytest.mark.parametrize("begins", [0, 2])
+async def test_turns_in_hindsight_equal_plain_forward_passes(renderer, engine: TorchEngine, begins: int) -> None:  # noqa: F811
+    played = episode(renderer, Task.of("t", "Which city?"), begins)
     turns = [msgspec.structs.replace(played.turns[0], observations=[{"role": "user", "content": "seen"}])]
     turns += played.turns[1:]
     scorer = HindsightScorer(Hindsight(note="End: {outcome}!", outcome_tokens=3))
@@ -68,12 +69,14 @@ async def test_turns_in_hindsight_equal_plain_forward_passes(renderer, engine: T
     scored = await scorer.score(engine, renderer, Trajectory(played.nodes), turns, "Oslo")
     model = llama(vocab_size=300, max_position_embeddings=512)
     for turn, found in zip(played.turns, scored, strict=True):
-        prompt = [token for node in played.path(turn.node)[:-1] for token in played.nodes[node].token_ids]
+        trajectory = Trajectory(played.nodes)
+        prompt, begun = trajectory.before(turn.node), trajectory.begun(turn.node)
+        assert len(begun) == begins
         bridge, said = aside(renderer, prompt, "End: Osl!"), played.nodes[turn.node].token_ids
         assert "End: Osl!" in renderer.tokenizer.decode(bridge)
         with torch.no_grad():
-            logprobs = model(torch.tensor([prompt + bridge + said])).logits[0].log_softmax(-1)
-        at = len(prompt) + len(bridge)
+            logprobs = model(torch.tensor([prompt + bridge + begun + said])).logits[0].log_softmax(-1)
+        at = len(prompt) + len(bridge) + len(begun)
         plain = [logprobs[at + k - 1, token].item() for k, token in enumerate(said)]
         assert found == pytest.approx(sum(plain) / len(plain), abs=1e-5)
         assert len(bridge) <= scorer.room(renderer, prompt)
