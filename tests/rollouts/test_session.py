@@ -112,6 +112,7 @@ class Limited(Tool):
 async def test_annotated_fields_are_honoured_whole() -> None:
     """Bounds, descriptions and aliases went lost without a word, and nine cups were poured."""
     method = toolbox([Limited()])["pour"]
+    assert method.schema.keys() == {"type", "properties", "required"}
     assert method.schema["required"] == ["cups"]
     assert method.schema["properties"] == {
         "cups": {"type": "integer", "minimum": 1, "maximum": 3, "description": "how many"},

@@ -258,6 +258,7 @@ def test_an_image_that_is_not_whole_is_named() -> None:
     assert fault_in([1, *whole, 2, *whole, *ids_of(other, 2)], [one, other], counts) is None
     assert counts == {one: 4, other: 2}
     assert fault_in([1, *cut, 2], [one], dict(counts)) == "image aaaaaaaaaaaa has 3 placeholders, elsewhere 4"
+    assert fault_in([*cut, *whole], [one], {}) == "image aaaaaaaaaaaa has 4 placeholders, elsewhere 3"
     assert "is placeholder 2 of image aaaaaaaaaaaa" in (fault_in([1, *whole[2:]], [one], {}) or "")
     assert "names no image of the episode" in (fault_in([1, *whole], [other], {}) or "")
     assert fault_in([1, 2, 3], [], {}) is None

@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from rich.console import Console
+from rich.text import Text
 
 from agentrl.store import RunDir
 from agentrl.store.index import SORTS
@@ -185,6 +186,26 @@ def test_an_episode_as_text(run):
     for part in ("system: You explore a house.", "branch: rewrite at token 24", "+0.500", "-1.000", "step -0.500"):
         assert part in text
     assert "gone" in text_of(show_episode, run, "c"), "why it failed"
+
+
+def test_only_a_turn_that_did_not_end_by_itself_says_how_it_ended(tmp_path: Path) -> None:
+    episode = make_episode("train/0/a", turns=2)
+    cut = msgspec.structs.replace(episode.turns[1], finish="length")
+    with RunDir.create(tmp_path / "run") as run:
+        run.add(msgspec.structs.replace(episode, turns=[episode.turns[0], cut]))
+        text = text_of(show_episode, run, "a")
+    assert (text.count("[length]"), text.count("[stop]")) == (1, 0)
+
+
+@pytest.mark.parametrize(("value", "style"), [(0.5, "green"), (0.0, ""), (-0.5, "red")])
+def test_the_colour_of_a_reward_is_that_of_its_sign(tmp_path: Path, value: float, style: str) -> None:
+    episode = make_episode("train/0/a", turns=1)
+    paid = msgspec.structs.replace(episode.turns[0], rewards={"paid": value}, reward=value)
+    with RunDir.create(tmp_path / "run") as run:
+        run.add(msgspec.structs.replace(episode, turns=[paid]))
+        texts = [part for part in show_episode(run, "a") if isinstance(part, Text) and f"{value:.3f}" in part.plain]
+    spans = [(text.plain[span.start : span.end], str(span.style)) for text in texts for span in text.spans]
+    assert [found for shown, found in spans if shown == f"{value:.3f}"] == ([style] if style else [])
 
 
 def test_an_episode_has_the_reward_and_the_turns_that_its_row_has(tmp_path: Path) -> None:
