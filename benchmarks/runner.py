@@ -6,6 +6,9 @@ JSON.
 
 `--profile` plays the first scenario once under a profiler and shows where a turn of ours goes.
 
+`--beside CHECKOUT` compares with another commit: both play the first scenario at the same time, each on a core of its
+own, and swap the cores in every round. What else the machine does then costs both the same.
+
 The latency bound is the time that the model alone would take: turns x latency, when all episodes are in flight at once.
 """
 
@@ -20,11 +23,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 
@@ -137,8 +142,14 @@ def mock_server(tokenizer: Path, turns: int, latency_s: float) -> Iterator[str]:
             server.wait(timeout=30)
 
 
-def play(arm: str, scenario: Scenario, url: str, tokenizer: Path, out: Path) -> Played:
+def play(
+    arm: str, scenario: Scenario, url: str, tokenizer: Path, out: Path, root: Path = ROOT, core: int | None = None
+) -> Played:
     """What an arm measured of itself, and what follows from it.
+
+    Args:
+        root: the checkout whose code plays.
+        core: the only one that it uses.
 
     Raises:
         Missing: it cannot be installed.
@@ -149,8 +160,12 @@ def play(arm: str, scenario: Scenario, url: str, tokenizer: Path, out: Path) -> 
     argv = [python, "-m", f"benchmarks.peers.{module}", *more, "--url", url, "--tokenizer", str(tokenizer)]
     argv += ["--out", str(out), "--episodes", str(scenario.episodes), "--turns", str(scenario.turns)]
     argv += ["--concurrency", str(scenario.concurrency), "--warmup", str(WARMUP)]
+    if core is not None:
+        argv = ["taskset", "-c", str(core), *argv]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    ran = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False)
+    if root != ROOT:
+        environment["PYTHONPATH"] = str(root)
+    ran = subprocess.run(argv, cwd=root, env=environment, capture_output=True, text=True, timeout=900, check=False)
     if ran.returncode != 0:
         raise Failed(f"it failed: {ran.stderr.strip()[-600:]}")
     row: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
@@ -210,6 +225,37 @@ def check_run(out: Path) -> None:
     ran = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
     if ran.returncode != 0:
         raise Failed(f"agentrl check: {(ran.stdout + ran.stderr).strip()[-600:]}")
+
+
+def beside(checkout: Path, scenario: Scenario, rounds: int, say: Console, report: Report) -> None:
+    """Plays a scenario in this checkout and in another one, both at the same time."""
+    tokenizer, roots, cores = tokenizer_in(BUILD / "tokenizer"), (ROOT, checkout), sorted(os.sched_getaffinity(0))[:2]
+    if len(cores) < 2:
+        report.miss("another commit", "it needs two cores")
+        return
+    report.plan(rounds)
+    pairs: list[list[Played]] = []
+    with (
+        mock_server(tokenizer, scenario.turns, scenario.latency_s) as ours,
+        mock_server(tokenizer, scenario.turns, scenario.latency_s) as theirs,
+        tempfile.TemporaryDirectory(prefix="agentrl-benchmark-") as folder,
+        ThreadPoolExecutor(2) as both,
+    ):
+        for number in range(rounds):
+            started = [
+                both.submit(play, "agentrl", scenario, url, tokenizer, Path(folder) / f"{number}-{k}", root, core)
+                for k, (url, root, core) in enumerate(
+                    zip((ours, theirs), roots, cores[:: 1 if number % 2 else -1], strict=True)
+                )
+            ]
+            pairs.append([each.result() for each in started])
+            report.done(f"round {number}")
+    ratios = sorted(mine.cpu_s / other.cpu_s for mine, other in pairs)
+    say.print(f"CPU of a turn in that of {checkout}, by round: {' '.join(f'{each:.3f}' for each in ratios)}")
+    mine, other = (sum(pair[k].cpu_ms_turn for pair in pairs) / rounds for k in (0, 1))
+    for k, name in enumerate(("agentrl", str(checkout))):
+        report.row(msgspec.structs.replace(min((pair[k] for pair in pairs), key=lambda each: each.cpu_s), arm=name))
+    report.ratio(f"CPU ms a turn, {scenario.name}", ("agentrl", mine), (str(checkout), other))
 
 
 def table(scenario: Scenario, rows: Rows, arms: list[str]) -> Table:
@@ -280,6 +326,7 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=[s.name for s in SCENARIOS], help="a scenario; repeatable")
     parser.add_argument("--arm", action="append", choices=list(ARMS), help="an arm; repeatable")
     parser.add_argument("--rounds", type=int, default=2, help="the best of so many is taken (default 2)")
+    parser.add_argument("--beside", type=Path, help="a checkout of another commit to compare with")
     parser.add_argument("--profile", action="store_true", help="show where a turn of ours goes, and measure nothing")
     if "--profile" in sys.argv:
         profile(Console(width=120))
@@ -288,6 +335,9 @@ def main() -> int:
 
 
 def measure_all(given: argparse.Namespace, report: Report) -> None:
+    if given.beside is not None:
+        beside(given.beside.resolve(), SCENARIOS[0], given.rounds, Console(width=120), report)
+        return
     arms = given.arm or list(ARMS)
     chosen = [scenario for scenario in SCENARIOS if not given.only or scenario.name in given.only]
     if given.smoke:
@@ -296,6 +346,8 @@ def measure_all(given: argparse.Namespace, report: Report) -> None:
             arms.remove(arm)
             report.leave_out(arm)
     compare(measure(chosen, arms, given.rounds, Console(width=120), report), report)
+    if given.smoke:
+        beside(ROOT, SMOKE, 1, Console(width=120), report)
 
 
 if __name__ == "__main__":
