@@ -24,6 +24,7 @@ class AskingEngine(ScriptedEngine):
 
     name = "asking"
     strict = False
+    continues = False
 
     def __init__(self, ask: Ask, renderer: Renderer) -> None:
         super().__init__(_no_script, renderer, renderer.parser)

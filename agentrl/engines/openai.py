@@ -156,6 +156,7 @@ class OpenAIEngine(Engine):
     name = "openai"
     weights = "own"
     sees = reads_messages = True
+    continues = False
 
     def __init__(self, settings: Settings, renderer: Renderer, definitions: list[dict[str, Any]]) -> None:
         key = os.environ.get(settings.api_key_env)

@@ -93,6 +93,7 @@ class Engine(ABC):
         max_context: maximum number of tokens of prompt and completion together; by default there is none.
         weights: what it samples: `recipe`: the recipe's model; `own`: weights of its own, as an API; `any`: either.
         sees: whether prompts may contain images.
+        continues: whether it samples after any tokens (default: yes), so that an agent can begin a reply.
         reads_messages: whether it answers from the conversation, so that workers cannot reach it through the driver.
         script_name: the recipe's script that it plays; workers play it themselves.
         one_by_one: why it computes completions one by one, for a note at the start.
@@ -110,6 +111,7 @@ class Engine(ABC):
 
     Settings: ClassVar[type[Any]]
     weights: ClassVar[Literal["recipe", "own", "any"]] = "any"
+    continues: ClassVar[bool] = True
     reads_messages: ClassVar[bool] = False
     takes_weights: ClassVar[bool] = True
     holds_weights: ClassVar[bool] = False

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from agentrl.types.episode import Episode, Node, VersionSpan, leaves_of, path_to
+from agentrl.types.episode import Episode, Node, VersionSpan, begun, leaves_of, path_to
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class TrainingSample:
             the mask is false.
         advantage: float32 [n]; 0 where the mask is false.
         turn_spans: (turn index, start, end) of every trained turn.
+        begun: number of tokens directly before the span of a turn that the agent began its reply with, by turn.
         span_ends: places after the last tokens of spans that a reward function marked in trained turns.
         reward: of the whole episode; for losses that read outcomes.
         temperature: the sampling temperature; the trainer's log-probabilities are taken under the same.
@@ -42,11 +43,18 @@ class TrainingSample:
     branch_id: int
     temperature: float = 1.0
     turn_spans: list[tuple[int, int, int]] = field(default_factory=list)
+    begun: dict[int, int] = field(default_factory=dict)
     span_ends: list[int] = field(default_factory=list)
     versions: list[VersionSpan] = field(default_factory=list)
     reward: float = 0.0
     images: tuple[str, ...] = ()
     clip_scale: NDArray[np.float32] | None = None
+
+    @property
+    def prompt_size(self) -> int:
+        """Number of tokens before the first reply that trains, whoever began it."""
+        starts = [start - self.begun.get(turn, 0) for turn, start, _ in self.turn_spans]
+        return min(starts, default=int(np.argmax(self.loss_mask)))
 
 
 def mask_turns(sample: TrainingSample, turns: Collection[int]) -> TrainingSample:
@@ -167,6 +175,7 @@ def samples_of(
         mask = np.zeros(length, np.bool_)
         logprobs = np.zeros(length, np.float32)
         spans: list[tuple[int, int, int]] = []
+        given: dict[int, int] = {}
         versions: list[VersionSpan] = []
         at = 0
         for index in path:
@@ -178,6 +187,8 @@ def samples_of(
                 mask[at:end] = True
                 logprobs[at:end] = node.logprobs
                 spans.append((turns[index], at, end))
+                if size := len(begun(nodes, index)):
+                    given[turns[index]] = size
                 versions += [VersionSpan(v.version, at + v.start, at + v.end) for v in node.versions]
             at = end
         if mask.any():
@@ -189,6 +200,7 @@ def samples_of(
                     advantage=np.zeros(length, np.float32),
                     branch_id=branch_id,
                     turn_spans=spans,
+                    begun=given,
                     versions=versions,
                 )
             )

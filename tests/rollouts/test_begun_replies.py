@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import numpy as np
 import pytest
 
 from agentrl.api.forks.fork import fork
@@ -15,13 +18,25 @@ from agentrl.chat.formats.registry import parser_named
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.thread import Thread
 from agentrl.chat.tokenizer import ByteTokenizer
+from agentrl.config.credit import Hindsight, InformationGain
+from agentrl.engines.asking import AskingEngine
+from agentrl.engines.openai import OpenAIEngine
 from agentrl.engines.scripted import Say, ScriptedEngine
+from agentrl.integrations.trl.datasets import _pair
 from agentrl.rewards import Span
 from agentrl.rewards.spans import placed
 from agentrl.rollouts.agent import ToolAgent
+from agentrl.rollouts.hindsight import HindsightScorer
+from agentrl.rollouts.information_gain import AnswerScorer
+from agentrl.rollouts.specs import EpisodeSpec
+from agentrl.training.batch.privileged import Privileged
+from agentrl.training.stages.runs import is_of
+from agentrl.training.stages.runs import samples_of as stage_samples
+from agentrl.training.supervised.preferences import mismatched
 from agentrl.types.engine import Completion
 from agentrl.types.episode import Episode
-from agentrl.types.sample import training_samples
+from agentrl.types.sample import learned_samples, training_samples, untrained_samples
+from agentrl.types.task import Task
 from agentrl.types.trajectory import Trajectory
 from tests.rollouts.world import collect, make_context, make_parts, specs
 from tests.sound import assert_sound
@@ -54,20 +69,29 @@ class Saved(Counter, Environment):
         self.count = state
 
 class Begins(Agent):
-    """Begins every reply but the second."""
+    """Begins every reply but the second with a call; or the first with a name; or those of the trunk alone."""
     forks = 1
-    def __init__(self, fork: bool = False) -> None:
-        self.fork = fork
+    def __init__(self, fork: bool = False, begins: str = "calls") -> None:
+        self.fork, self.begins = fork, begins
     async def run(self, session):
+        self.trunk = session
         await self.play(session)
         if self.fork and session.forks_left:
             async with session.fork(3) as other:
                 await self.play(other)
     async def play(self, session):
         while session.outcome is None:
-            at = len(session.turns)
-            begin = "" if at == 1 else (HERE / "begin").read_text() if (HERE / "begin").exists() else CALL
-            await session.run_tools(await session.generate(begin=begin))
+            await session.run_tools(await session.generate(begin=self.beginning(session, len(session.turns))))
+    def beginning(self, session, at):
+        if self.begins == "names":
+            return "" if at else session.rng.choice(["Alpha: ", "Be: "])
+        if self.begins == "trunk":
+            return "A: " if session is self.trunk else ""
+        return "" if at == 1 else (HERE / "begin").read_text() if (HERE / "begin").exists() else CALL
+
+def whole(task, rng):
+    while True:
+        yield Say(calls=[("add", {{"by": 1}})])
 
 def reached(task, episode):
     return float(len(episode.turns))
@@ -85,15 +109,15 @@ tasks: ./task.py:tasks
 tools: [./task.py:%s]
 agent: ./task.py:Begins
 rewards: {reached: ./task.py:reached}
-scripts: {counts: ./task.py:counts}
+scripts: {counts: ./task.py:counts, whole: ./task.py:whole}
 credit: grpo
 """
 
 
-def play(tmp_path: Path, tool: str = "Counter", **overrides: Any) -> Run:
+def play(tmp_path: Path, tool: str = "Counter", script: str = "counts", n: int = 2, **overrides: Any) -> Run:
     (tmp_path / "task.py").write_text(CODE)
     (tmp_path / "recipe.yaml").write_text(RECIPE % tool)
-    run = rollout(tmp_path, 2, group_size=1, script="counts", overrides=overrides, out=tmp_path / "run", reporters=())
+    run = rollout(tmp_path, n, group_size=1, script=script, overrides=overrides, out=tmp_path / "run", reporters=())
     assert_sound(run.path)
     return run
 
@@ -144,6 +168,13 @@ def test_a_live_fork_repeats_them(tmp_path: Path) -> None:
     assert [kind for kind, _ in pieces(other)] == ["begun"] * 2 + ["begun", "sampled"] * 2, "it sampled two turns"
 
 
+def test_a_live_fork_may_begin_its_own_turns_otherwise(tmp_path: Path) -> None:
+    run = play(tmp_path, "Saved", "whole", **{"agent.fork": True, "agent.begins": "trunk"})
+    other = run.episode("t0#0.1")
+    assert [kind for kind, _ in pieces(other)] == ["begun"] * 3 + ["sampled"] * 2
+    assert len(learned_samples(other)) == 1, "what began the turn that is replaced is gone"
+
+
 def test_another_beginning_is_a_difference(tmp_path: Path) -> None:
     run = play(tmp_path)
     (tmp_path / "begin").write_text("So: ")
@@ -167,12 +198,87 @@ async def test_spans_find_the_tokens_behind_the_beginning(tmp_path: Path) -> Non
     assert [span.value for span in found] == [1.0, 2.0, 4.0]
 
 
-def renderer_that_opens_a_thought() -> Renderer:
-    class Opening(ByteTokenizer):
-        def render(self, messages: Any, tools: Any, generation: bool) -> str:
-            return super().render(messages, tools, generation) + ("<think>\n" if generation else "")
+RENDERER = Renderer(ByteTokenizer(), parser_named("hermes", []), [])
 
-    return Renderer(Opening(), parser_named("hermes", []), [])
+
+def test_a_stage_trains_the_sampled_tokens(tmp_path: Path) -> None:
+    """Nothing is tokenised again, and what the agent wrote does not train."""
+    episode = msgspec.structs.replace(play(tmp_path).episode("t0#0"), trainable=True)
+    assert is_of(episode, RENDERER)
+    trained = sum(int(row.loss_mask.sum()) for row in stage_samples(episode, RENDERER))
+    assert trained == sum(len(node.token_ids) for node in episode.nodes if node.kind == "sampled")
+
+
+def test_a_reward_model_reads_its_reference_before_the_reply(tmp_path: Path) -> None:
+    episode = play(tmp_path).episode("t0#0")
+    episode = msgspec.structs.replace(episode, task=msgspec.structs.replace(episode.task, data={"answer": "5"}))
+    privileged, samples = Privileged(RENDERER, "answer"), untrained_samples(episode)
+    (shown,) = privileged.shown(samples, [episode])
+    text = ByteTokenizer().decode(shown.token_ids.tolist())
+    assert text.index(" 5<|im_end|>") < text.index(CALL)
+    hidden = privileged.hidden(samples, [shown.token_ids.astype(np.float64)])
+    assert hidden[0].astype(int).tolist() == samples[0].token_ids.tolist()
+
+
+def test_pairs_part_before_what_the_agent_began(tmp_path: Path) -> None:
+    run = play(tmp_path, script="whole", n=8, **{"agent.begins": "names"})
+    episodes = list(run.whole_episodes())
+    alpha, be = (next(each for each in episodes if each.turns[0].text.startswith(name)) for name in ("Alpha: ", "Be: "))
+    decode = ByteTokenizer().decode
+    pair = _pair(alpha, be)
+    assert decode(pair["prompt_ids"]).endswith("assistant\n")
+    assert [decode(pair[f"{side}_ids"])[:4] for side in ("chosen", "rejected")] == ["Alph", "Be: "]
+    assert sum(pair["chosen_mask"][: len("Alpha: ")]) == 0
+    followed = mismatched([learned_samples(alpha)[0], learned_samples(be)[0]])
+    assert [name in decode(row.token_ids.tolist()) for row in followed for name in ("Alpha: ", "Be: ")] == [
+        False, True, True, False,
+    ]  # fmt: skip
+
+
+class Tight(ScriptedEngine):
+    """Checks the context where it scores, as engines of models do."""
+
+    async def score(self, prefix: Any, continuations: Any, at: Any = None) -> list[list[float]]:
+        assert all(start + len(each) <= self.max_context for each, start in zip(continuations, at, strict=True))
+        return [[-1.0] * len(each) for each in continuations]
+
+
+@pytest.mark.parametrize("begin", ["<think>\nS", "So: I am going to say that ", ""])
+@pytest.mark.parametrize("scorer", ["answer_scorer", "hindsight"])
+async def test_a_turn_that_fits_can_be_scored(tmp_path: Path, begin: str, scorer: str) -> None:
+    parts = make_parts(tmp_path, agent={"use": f"{__name__}:Talks", "begin": begin})
+    renderer = parts.renderer(Opening())
+    scorers = {"answer_scorer": AnswerScorer(InformationGain()), "hindsight": HindsightScorer(Hindsight())}
+
+    async def played(room: int) -> Episode:
+        engine = Tight(says_yes, renderer, renderer.parser)
+        engine.max_context = room
+        context = replace(parts.context(engine, renderer, None), **{scorer: scorers[scorer]})
+        task = Task.of("t", "Go.", answer="word " * 20)
+        (episode,) = await collect(context, [EpisodeSpec("g#0", "g", task, split="train")])
+        return episode
+
+    low, high = 0, 5000
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if (await played(middle)).turns else (middle + 1, high)
+    assert (await played(low)).status == "done"
+
+
+class Opening(ByteTokenizer):
+    """Its template opens a thought."""
+
+    def render(self, messages: Any, tools: Any, generation: bool) -> str:
+        return super().render(messages, tools, generation) + ("<think>\n" if generation else "")
+
+
+class Talks(ToolAgent):
+    def __init__(self, begin: str) -> None:
+        self.begin = begin
+
+    async def run(self, session: Any) -> None:
+        await session.generate(begin=self.begin)
+        session.finish("answer", "word " * 300)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +290,7 @@ def renderer_that_opens_a_thought() -> Renderer:
     ],
 )
 def test_a_thought_that_the_template_opens(begin: str, tokens: str) -> None:
-    renderer = renderer_that_opens_a_thought()
+    renderer = Renderer(Opening(), parser_named("hermes", []), [])
     prompt = renderer.start([{"role": "user", "content": "Go."}])
     assert renderer.opened_by(prompt) == "<think>"
     assert renderer.tokenizer.decode(renderer.begin(begin, prompt)) == tokens
@@ -192,14 +298,13 @@ def test_a_thought_that_the_template_opens(begin: str, tokens: str) -> None:
 
 def test_a_prompt_with_fewer_images_keeps_the_beginning() -> None:
     """Such a prompt is put together anew from the tokens of the replies."""
-    renderer = Renderer(ByteTokenizer(), parser_named("hermes", []), [])
     thread = Thread(Trajectory())
     thread.restart([{"role": "user", "content": "Go."}])
-    prompt = thread.begin(thread.prompt(renderer), [*b"So"])
+    prompt = thread.begin(thread.prompt(RENDERER), [*b"So"])
     said = Completion(token_ids=[*b" be it", 257], logprobs=[0.0] * 7, finish="stop", versions=[])
     thread.reply(prompt, said, "So be it")
     thread.add([{"role": "user", "content": "And?"}])
-    assert thread._retold(renderer) == thread.prompt(renderer).tokens
+    assert thread._retold(RENDERER) == thread.prompt(RENDERER).tokens
 
 
 def says_yes(task: Any, rng: Any) -> Any:
@@ -209,7 +314,7 @@ def says_yes(task: Any, rng: Any) -> Any:
 class OfMessages(ScriptedEngine):
     """Answers messages, like an API."""
 
-    reads_messages = True
+    continues = False
 
 
 class Begins(ToolAgent):
@@ -224,3 +329,5 @@ async def test_an_engine_that_answers_messages_cannot_continue_a_reply(tmp_path:
     (episode,) = await collect(context, specs(1), failures=failures)
     assert (episode.status, episode.reward) == ("user_error", None)
     assert "scripted answers messages, and cannot continue a reply that begins with 'So: '" in str(failures)
+    assert not OpenAIEngine.continues
+    assert not AskingEngine.continues

@@ -40,7 +40,14 @@ def _lines(row: Callable[[ToldEpisode], dict[str, Any]]) -> Write:
 FORMATS: dict[str, Format] = {
     "openai": Format(_lines(openai.row), _TOKENS),
     "sharegpt": Format(_lines(sharegpt.row), (*_TOKENS, "ids of calls", "names of results")),
-    "atif": Format(atif.write, ("tokens of prompts", "components and spans of the rewards of turns", *_RECORD)),
+    "atif": Format(
+        atif.write,
+        (
+            "tokens of prompts and of what the agent began replies with",
+            "components and spans of the rewards of turns",
+            *_RECORD,
+        ),
+    ),
     "inspect": Format(inspect_log.write, _TOKENS),
 }
 """By name."""

@@ -68,7 +68,7 @@ def preference_dataset(episodes: Iterable[Episode], *, min_gap: float = 1e-6) ->
 def _pair(chosen: Episode, rejected: Episode) -> dict[str, Any]:
     check_prompts(chosen, rejected)
     sides = {"chosen": learned_samples(chosen)[0], "rejected": learned_samples(rejected)[0]}
-    start = min(int(np.flatnonzero(row.loss_mask)[0]) for row in sides.values())
+    start = min(row.prompt_size for row in sides.values())
     pair: dict[str, Any] = {"prompt_ids": sides["chosen"].token_ids[:start].tolist()}
     for name, row in sides.items():
         pair[f"{name}_ids"] = row.token_ids[start:].tolist()

@@ -298,11 +298,11 @@ class Conversation:
         Raises:
             LimitReached: no turn or no token is left; the episode ends as truncated.
             EngineError: the engine failed or took longer than `limits.generate_s`.
-            SessionMisused: another `generate` or `run_tools` of this conversation is under way, or the engine, an API
-                of messages, cannot continue a reply.
+            SessionMisused: another `generate` or `run_tools` of this conversation is under way, or the engine cannot
+                continue a reply.
         """
         with _Alone(self, "generate()"):
-            if begin and self.engine.reads_messages:
+            if begin and not self.engine.continues:
                 raise SessionMisused(
                     f"{self.engine.name} answers messages, and cannot continue a reply that begins with {begin[:60]!r}",
                     place=f"episode {self.id}",
@@ -331,11 +331,12 @@ class Conversation:
         else:
             prompt, fork = recorded
         asked, begun = prompt.tokens, renderer.begin(begin, prompt.tokens) if begin else []
+        size = len(asked) + len(begun)
+        if size + speaker.room(asked) >= speaker.engine.max_context:
+            raise ContextOverflow(f"{size} tokens, the engine takes {speaker.engine.max_context}")
         if begin:
             prompt = self._thread.begin(prompt, begun)
             self.engine.begin_reply(self.engine_session, begin)
-        if len(prompt.tokens) + speaker.room(prompt.tokens) >= speaker.engine.max_context:
-            raise ContextOverflow(f"{len(prompt.tokens)} tokens, the engine takes {speaker.engine.max_context}")
         key = await self._state(state.states) if speaker.trains and state.states is not None else None
         saved = await state.saved() if state.saves else None
         started = time.perf_counter()

@@ -20,7 +20,7 @@ from agentrl.rollouts.conversation.resumption import Resumption
 from agentrl.rollouts.conversation.state import EpisodeState
 from agentrl.tools.base import Environment, Observation, ToolResult
 from agentrl.tools.methods import ToolMethod
-from agentrl.types.episode import Branch, CallRecord, Drift, Node, Turn, TurnDraft, prompt_of
+from agentrl.types.episode import Branch, CallRecord, Drift, Node, Turn, TurnDraft
 
 
 class RepeatedTurns:
@@ -117,8 +117,7 @@ class RepeatedTurns:
         resumption.check(conversation.opening, conversation.turns, conversation.name)
         await self._reach(conversation.state)
         turn, fork = resumption.record.turns[number], resumption.fork(number)
-        node = prompt_of(resumption.record.nodes, turn.node)
-        kind = fork.kind if isinstance(fork, Drift) else None
+        node, kind = resumption.record.nodes[turn.node].parent, fork.kind if isinstance(fork, Drift) else None
         tokens = resumption.replies.prompt(turn)
         return Prompt(node, tokens, None if fork is None else fork.at_token, kind), fork
 

@@ -16,7 +16,17 @@ from agentrl.chat.renderer import Renderer
 from agentrl.engines.replay import RecordedReplies
 from agentrl.tools.base import Environment, Tool
 from agentrl.tools.calling import called
-from agentrl.types.episode import Branch, CallRecord, Drift, Episode, Parent, Turn, TurnDraft
+from agentrl.types.episode import (
+    Branch,
+    CallRecord,
+    Drift,
+    Episode,
+    Parent,
+    Turn,
+    TurnDraft,
+    path_to,
+    prompt_of,
+)
 from agentrl.types.errors import AgentRLError
 from agentrl.types.sandbox import Sandbox
 from agentrl.types.task import Message
@@ -167,10 +177,15 @@ class Resumption:
 
 
 def _up_to(record: Episode, turn: int) -> Episode:
-    """Returns a record with the turns up to this one, and only their tokens: without those of other contexts."""
-    turns = record.turns[: turn + 1]
-    kept = {node for each in turns for node in record.path(each.node)}
-    nodes, moved = Trajectory(record.nodes).without(set(range(len(record.nodes))) - kept)
+    """Returns a record with the turns up to this one, and only their tokens: without those of other contexts, and those
+    that the agent began this turn with, which is sampled anew.
+    """
+    turns, nodes = record.turns[: turn + 1], [*record.nodes]
+    if turn < len(record.turns) and nodes:
+        last = record.turns[turn].node
+        nodes[last] = msgspec.structs.replace(nodes[last], parent=prompt_of(nodes, last))
+    kept = {node for each in turns for node in path_to(nodes, each.node)}
+    nodes, moved = Trajectory(nodes).without(set(range(len(nodes))) - kept)
     turns = [msgspec.structs.replace(each, node=moved[each.node]) for each in turns]
     return msgspec.structs.replace(record, nodes=nodes, turns=turns)
 

@@ -40,12 +40,12 @@ class Privileged:
 
     def hidden(self, samples: Sequence[TrainingSample], values: Sequence[Floats]) -> list[Floats]:
         """Returns values of the tokens of `shown(samples)` without those of the message."""
-        begins = [_begin(sample) for sample in samples]
+        begins = [sample.prompt_size for sample in samples]
         rows = zip(samples, begins, values, strict=True)
         return [np.concatenate([row[:at], row[len(row) - (len(own.token_ids) - at) :]]) for own, at, row in rows]
 
     def _with(self, sample: TrainingSample, note: str) -> TrainingSample:
-        at = _begin(sample)
+        at = sample.prompt_size
         said = np.array(aside(self.renderer, sample.token_ids[:at].tolist(), note), np.int64)
         count = len(said)
         return replace(
@@ -74,8 +74,3 @@ def reference_of(task: Task, key: str) -> str:
             remedy="give every task the field, or name another one: train.reward_model.sees",
         )
     return " | ".join(map(str, found)) if isinstance(found, list | tuple) else str(found)
-
-
-def _begin(sample: TrainingSample) -> int:
-    """Place of the first trained token."""
-    return min(start for _, start, _ in sample.turn_spans)

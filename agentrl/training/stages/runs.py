@@ -9,7 +9,7 @@ from agentrl.chat.renderer import Renderer
 from agentrl.store.index import EpisodeRow
 from agentrl.store.reader import RunReader
 from agentrl.training.supervised.conversation import SupervisedConversation
-from agentrl.types.episode import Episode
+from agentrl.types.episode import Episode, begun
 from agentrl.types.errors import TrainError
 from agentrl.types.figures.sums import reaches
 from agentrl.types.sample import TrainingSample, learned_samples
@@ -77,7 +77,8 @@ def is_of(episode: Episode, renderer: Renderer) -> bool:
     if not episode.trainable or not known:
         return False
     for turn in episode.own_turns:
-        said = episode.nodes[turn.node].token_ids
-        if tokenizer.decode(said[:-1] if said and said[-1] in ends else said) != turn.text:
+        own, given = episode.nodes[turn.node].token_ids, begun(episode.nodes, turn.node)
+        said = own[:-1] if own and own[-1] in ends else own
+        if tokenizer.decode([*given, *said]) != turn.text:
             return False
     return True

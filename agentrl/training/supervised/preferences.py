@@ -48,7 +48,7 @@ def mismatched(samples: Sequence[TrainingSample]) -> list[TrainingSample]:
 
 
 def _followed_by(sample: TrainingSample, other: TrainingSample) -> TrainingSample:
-    prompt, start = _prompt(sample), _prompt(other)
+    prompt, start = sample.prompt_size, other.prompt_size
     rest = other.loss_mask[start:]
     mask = np.concatenate([np.zeros(prompt, np.bool_), rest])
     nothing = np.zeros(len(mask), np.float32)
@@ -64,11 +64,6 @@ def _followed_by(sample: TrainingSample, other: TrainingSample) -> TrainingSampl
         sample.temperature,
         images=tuple({*sample.images, *other.images}),
     )
-
-
-def _prompt(sample: TrainingSample) -> int:
-    """Number of tokens before the first trained one."""
-    return int(np.flatnonzero(sample.loss_mask)[0])
 
 
 def preference_metrics(

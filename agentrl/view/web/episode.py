@@ -12,7 +12,7 @@ import msgspec
 
 from agentrl.store import rescored
 from agentrl.store.codec import StoredCredit
-from agentrl.types.episode import MAIN, Episode, Turn
+from agentrl.types.episode import MAIN, Episode, Turn, prompt_of
 from agentrl.types.errors import StoreError
 from agentrl.types.figures.of_episodes import earned, success_of
 from agentrl.view.web.library import Helpers, Json, RunLibrary, ViewedRun
@@ -107,7 +107,7 @@ def _turns(run: ViewedRun, found: Episode) -> Iterator[Json]:
     for turn in found.turns:
         node = found.nodes[turn.node] if 0 <= turn.node < len(found.nodes) else None
         thinking, said = parted(turn.text)
-        prompt = depth[node.parent] if node is not None and node.parent >= 0 else 0
+        prompt = 0 if node is None or (end := prompt_of(found.nodes, turn.node)) < 0 else depth[end]
         before = last.get(turn.context)
         fresh = before is None or node is None or before not in ancestors(found, turn.node)
         yield {

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from agentrl.store.tokens import TurnTokens
-from agentrl.types.episode import Episode, Node
+from agentrl.types.episode import Episode, Node, path_to, prompt_of
 from agentrl.types.parts.placeholders import placed
-from agentrl.view.web.episode import ancestors, depths
+from agentrl.view.web.episode import depths
 from agentrl.view.web.library import Decode, Json, RunLibrary, ViewedRun
 from agentrl.view.web.query import Query, RequestError
 from agentrl.view.web.rows import credit_of
@@ -122,7 +122,7 @@ def prompt(library: RunLibrary, ask: Query) -> Json:
     if turn is None or not 0 <= turn.node < len(found.nodes):
         raise RequestError(404, f"episode {found.id!r} has no tokens of a turn {number}")
     before = [each for each in found.turns if each.context == turn.context and each.index < number]
-    path = list(ancestors(found, turn.node))[::-1]
+    path = path_to(found.nodes, prompt_of(found.nodes, turn.node))
     fresh = not before or before[-1].node not in path
     gained = path if fresh else path[path.index(before[-1].node) + 1 :]
     ids = token_ids(found)

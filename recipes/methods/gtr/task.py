@@ -41,10 +41,10 @@ class Corrected(RecentAgent):
         session.info["corrections"] = {}
         await super().run(session)
 
-    async def take_turn(self, conversation: Conversation) -> None:
+    async def take_turn(self, conversation: Conversation, begin: str = "") -> None:
         """Takes a turn, then has its thought corrected."""
         seen = text_of(conversation.messages[-1]["content"])
-        await super().take_turn(conversation)
+        await super().take_turn(conversation, begin)
         turn = conversation.turns[-1]
         thought, action = parted(turn.text)
         asked = [{"role": "user", "content": ASK.format(seen=seen, thought=thought or "nothing", action=action)}]

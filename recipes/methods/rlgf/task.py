@@ -22,9 +22,9 @@ class RollIn(ToolAgent):
         self.share = share
 
     async def run(self, session: Session) -> None:
-        """Runs turns until the episode ends. The guide begins none in evaluations."""
+        """Runs turns until the episode ends. The guide begins none in evaluations and in demonstrations."""
         while session.outcome is None:
-            begun = session.split != "eval" and session.rng.random() < self.share
+            begun = session.split not in ("eval", "demo") and session.rng.random() < self.share
             await self.take_turn(session, await self._first_words(session) if begun else "")
 
     async def _first_words(self, session: Session) -> str:
