@@ -241,6 +241,10 @@ class _Template:
         self._hf, self._special = hf, dict(hf.special_tokens_map)
         self._compiled: dict[str, jinja2.Template] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns the state that a worker gets: it compiles the template itself."""
+        return {**vars(self), "_compiled": {}}
+
     def __call__(self, messages: list[Message], *, tools: list[dict[str, Any]] | None, **settings: Any) -> str:
         text = self._hf.get_chat_template(None, tools)
         if (template := self._compiled.get(text)) is None:

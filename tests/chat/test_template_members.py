@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+import pickle
+from typing import Any, ClassVar
 
 import jinja2
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from agentrl.chat.tokenizer import _compiled
+from agentrl.chat.tokenizer import _compiled, _Template
 
 MESSAGES = [
     {"role": "user", "content": "a", "keys": "mine", "items": [1], "parts": [{"type": "text", "text": "b"}]},
@@ -41,6 +42,21 @@ def test_it_keeps_the_sandbox(text: str) -> None:
     compiled = _compiled(text)
     with pytest.raises(jinja2.exceptions.SecurityError):
         compiled.render(messages=[dict(MESSAGES[0])])
+
+
+class Chats:
+    """A tokenizer with a template."""
+
+    special_tokens_map: ClassVar[dict[str, str]] = {"bos_token": "<s>"}
+
+    def get_chat_template(self, name: str | None, tools: Any) -> str:
+        return "{{ bos_token }}{{ messages[0].role }}"
+
+
+def test_a_used_template_goes_to_a_worker() -> None:
+    template = _Template(Chats())
+    said = template(MESSAGES, tools=None, add_generation_prompt=True)
+    assert pickle.loads(pickle.dumps(template))(MESSAGES, tools=None, add_generation_prompt=True) == said == "<s>user"
 
 
 def test_the_template_may_stop_with_a_message() -> None:
