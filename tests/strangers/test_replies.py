@@ -71,7 +71,7 @@ def becomes(reply: Reply) -> str:
     """What the agent does about a reply: `calls` runs them and tells faults, `answer` ends the episode."""
     done: list[str] = []
 
-    async def generate() -> Reply:
+    async def generate(begin: str) -> Reply:
         return reply
 
     async def run_tools(said: Reply) -> None:
