@@ -15,10 +15,10 @@ from agentrl.rewards.score import Live, Score
 from agentrl.rollouts.agent import Agent
 from agentrl.rollouts.context import RolloutContext
 from agentrl.rollouts.conversation.calls import CallRunner, room_for_results
+from agentrl.rollouts.conversation.conversation import SampledTurns, TurnSource
 from agentrl.rollouts.conversation.playback import RepeatedCalls, RepeatedTurns
 from agentrl.rollouts.conversation.policies import MainPolicy
 from agentrl.rollouts.conversation.resumption import Resumption, savers
-from agentrl.rollouts.conversation.sources import SampledTurns, TurnSource
 from agentrl.rollouts.conversation.state import EpisodeEnd, EpisodeState
 from agentrl.rollouts.faults.failures import TookTooLong, Verdict, describe, verdict, within
 from agentrl.rollouts.hindsight import HindsightScorer

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
-from agentrl.rollouts.conversation.conversation import Conversation
+from agentrl.rollouts.conversation.conversation import Conversation, SampledTurns, TurnSource
 from agentrl.rollouts.conversation.policies import SELF, EpisodePolicies, EpisodePolicy
-from agentrl.rollouts.conversation.sources import SampledTurns, TurnSource
 from agentrl.rollouts.conversation.state import EpisodeState, SessionMisused
 from agentrl.rollouts.conversation.tool_prompt import ToolPrompt
 from agentrl.tools.toolset import ToolBox

@@ -116,7 +116,7 @@ def ends(task: Task, rng: random.Random) -> Iterator[Say]:
 
 
 def begun(recipe: Recipe) -> list[tuple[str, str]]:
-    """What the guide began of each reply, and what the policy sampled after it: every reply is begun."""
+    """Returns the words of the guide and those of the policy in each reply; the guide begins all of them."""
     overrides = ["policies.guide={script: guide}", f"scripts.ends={__name__}:ends"]
     share = [] if recipe.agent.use == "tool_agent" else ["agent.share=1"]
     texts = ByteTokenizer().decode

@@ -297,7 +297,7 @@ def test_a_thought_that_the_template_opens(begin: str, tokens: str) -> None:
 
 
 def test_a_prompt_with_fewer_images_keeps_the_beginning() -> None:
-    """Such a prompt is put together anew from the tokens of the replies."""
+    """The thread renders such a prompt again, with the tokens of all replies."""
     thread = Thread(Trajectory())
     thread.restart([{"role": "user", "content": "Go."}])
     prompt = thread.begin(thread.prompt(RENDERER), [*b"So"])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
@@ -15,7 +15,7 @@ from agentrl.chat.renderer import Renderer
 from agentrl.chat.thread import Prompt, Thread
 from agentrl.config.limits import Limits
 from agentrl.rollouts.conversation.calls import Heard
-from agentrl.rollouts.conversation.policies import EpisodePolicy
+from agentrl.rollouts.conversation.policies import EpisodePolicy, fork_at
 from agentrl.rollouts.conversation.state import EpisodeEnd, EpisodeState, SessionMisused
 from agentrl.rollouts.conversation.tool_prompt import ToolPrompt
 from agentrl.rollouts.faults.failures import raised_in
@@ -36,11 +36,62 @@ from agentrl.types.task import Message, Task
 from agentrl.types.trajectory import ROOT
 
 if TYPE_CHECKING:
-    from agentrl.rollouts.conversation.sources import TurnSource
     from agentrl.types.sandbox import Sandbox
 
 RecordedPrompt = tuple[Prompt, Branch | Drift | None]
 """Prompt of a record, and the fork at it, if any."""
+
+
+class TurnSource(Protocol):
+    """Source of an episode's turns: its policies, or a record and then its policies.
+
+    Attributes:
+        repeats: whether turns of a record are repeated now.
+    """
+
+    @property
+    def repeats(self) -> bool: ...
+
+    def begin(self, state: EpisodeState) -> None:
+        """Prepares the state of the episode, before the agent runs."""
+        ...
+
+    def turn(self, conversation: Conversation, number: int, agent: str, begin: str) -> Coroutine[Any, Any, Reply]:
+        """Adds the next turn to a conversation.
+
+        Args:
+            number: of the turn in the episode.
+            agent: the speaking role.
+            begin: the beginning of the reply.
+        """
+        ...
+
+    async def play_back(self, session: Conversation) -> None:
+        """Plays the turns of the record in a fork of a running episode, in which no agent runs from the beginning."""
+        ...
+
+    def check_end(self, turns: Sequence[TurnDraft]) -> None:
+        """Checks at the end of the agent that the turns are all that it had to play."""
+        ...
+
+
+class SampledTurns:
+    """Source of the turns of an episode that resumes no other: policies sample all of them."""
+
+    repeats = False
+
+    def begin(self, state: EpisodeState) -> None:
+        """Does nothing."""
+
+    def turn(self, conversation: Conversation, number: int, agent: str, begin: str) -> Coroutine[Any, Any, Reply]:
+        """Samples the next turn."""
+        return conversation.sample(number, agent, begin)
+
+    async def play_back(self, session: Conversation) -> None:
+        """Does nothing: there is no record."""
+
+    def check_end(self, turns: Sequence[TurnDraft]) -> None:
+        """Does nothing: every turn was sampled."""
 
 
 class _Alone:
@@ -251,12 +302,8 @@ class Conversation:
                 continue a reply.
         """
         with _Alone(self, "generate()"):
-            if begin and not self.engine.continues:
-                raise SessionMisused(
-                    f"{self.engine.name} answers messages, and cannot continue a reply that begins with {begin[:60]!r}",
-                    place=f"episode {self.id}",
-                    remedy="take an engine that samples from tokens: torch or vllm",
-                )
+            if begin:
+                self.speaker.check_begins(begin, self.id)
             speaker, number = self.role if agent is None else values.text(agent), self.state.begin_turn()
             try:
                 return await self.source.turn(self, number, speaker, begin and values.text(begin))
@@ -276,7 +323,7 @@ class Conversation:
         renderer = self.renderer
         if recorded is None:
             prompt = self._thread.prompt(renderer)
-            fork = speaker.fork(_fork(prompt, self._branch))
+            fork = speaker.fork(fork_at(prompt, self._branch))
         else:
             prompt, fork = recorded
         asked, begun = prompt.tokens, renderer.begin(begin, prompt.tokens) if begin else []
@@ -549,14 +596,3 @@ class Conversation:
         if self.rewritten and self._branch.messages is not None:  # the whole future prompt
             whole = [*self._branch.messages, *messages]
             self._branch = msgspec.structs.replace(self._branch, messages=whole)
-
-
-def _fork(prompt: Prompt, branch: Branch) -> Branch | Drift | None:
-    """Returns the fork to record for a prompt. `branch`: the reason, if it was deliberate."""
-    if prompt.branched_at is None:
-        return None
-    if prompt.hides:
-        return Branch(turn=0, reason="images", at_token=prompt.branched_at)
-    if prompt.drift is not None:
-        return Drift(turn=0, kind=prompt.drift, at_token=prompt.branched_at)
-    return msgspec.structs.replace(branch, at_token=prompt.branched_at)

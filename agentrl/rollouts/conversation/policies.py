@@ -9,6 +9,8 @@ from typing import ClassVar, Protocol
 import msgspec
 
 from agentrl.chat.renderer import Renderer
+from agentrl.chat.thread import Prompt
+from agentrl.rollouts.conversation.state import SessionMisused
 from agentrl.types.engine import Completion, Engine, Sampling
 from agentrl.types.episode import Branch, Drift, VersionSpan
 from agentrl.types.errors import RecipeError
@@ -74,6 +76,20 @@ class EpisodePolicy:
             last: node in the recording of the conversation's reply before it.
         """
         return recording.trajectory.append_sampled(last, TEXT_ONLY, trained=False)
+
+    def check_begins(self, begin: str, episode: str) -> None:
+        """Checks that the engine can continue a reply.
+
+        Raises:
+            SessionMisused: it answers messages.
+        """
+        if not self.engine.continues:
+            raise SessionMisused(
+                f"{self.owner}{self.engine.name} answers messages, and cannot continue a reply that begins with "
+                f"{begin[:60]!r}",
+                place=f"episode {episode}",
+                remedy="take an engine that samples from tokens: torch or vllm",
+            )
 
     def fork(self, fork: Branch | Drift | None) -> Branch | Drift | None:
         """Returns the fork to record for a prompt: only a deliberate one, because its tokens are not recorded."""
@@ -227,3 +243,14 @@ def without_training(name: str) -> RecipeError:
         remedy=f"name frozen weights: --set policies.{name}='{{checkpoint: RUN/checkpoints/NAME}}'; in demonstrations, "
         "tasks in which it does not speak",
     )
+
+
+def fork_at(prompt: Prompt, branch: Branch) -> Branch | Drift | None:
+    """Returns the fork to record for a prompt. `branch`: the reason, if it was deliberate."""
+    if prompt.branched_at is None:
+        return None
+    if prompt.hides:
+        return Branch(turn=0, reason="images", at_token=prompt.branched_at)
+    if prompt.drift is not None:
+        return Drift(turn=0, kind=prompt.drift, at_token=prompt.branched_at)
+    return msgspec.structs.replace(branch, at_token=prompt.branched_at)

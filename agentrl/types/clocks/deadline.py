@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -14,10 +15,10 @@ _EARLY_S = 1e-4
 """Timers of the loop may fire this much too early."""
 
 
-class _Countdown:
-    """Seconds of running time of the loop, which can be stopped and continued. A subclass defines their end.
+class _Countdown(ABC):
+    """Running time of the loop that is left, in seconds. It can be stopped and continued.
 
-    It holds no reference to itself while it is stopped, so that nobody has to collect the garbage of a turn.
+    A stopped countdown holds no reference to itself, so that a turn leaves no garbage to collect.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -26,8 +27,9 @@ class _Countdown:
         self._until = 0.0
         self._handle: asyncio.TimerHandle | None = None
 
+    @abstractmethod
     def _ended(self) -> None:
-        raise NotImplementedError
+        """Acts when no time is left."""
 
     def _start(self) -> None:
         if self._heart is None:
