@@ -225,15 +225,15 @@ class Renderer:
         """
         return self._encode(self._begun(text, prompt), after=self._end_text)
 
-    def demonstrate(self, text: str, prompt: Sequence[int], begun: str = "") -> list[int]:
+    def demonstrate(self, text: str, prompt: Sequence[int], beginning: str = "") -> list[int]:
         """Returns the tokens of a reply given as text, as the model would sample it, its end token included.
 
         Args:
             prompt: the tokens before it. A thought that they leave open is closed first.
-            begun: the text that the prompt begins the reply with.
+            beginning: text of the reply that the prompt ends with, if an agent began it.
         """
-        said = self._guarded(text) if begun else self._begun(text, prompt)
-        return self._encode(said + self._close_of(begun + text).text, after=self._end_text)
+        said = self._guarded(text) if beginning else self._begun(text, prompt)
+        return self._encode(said + self._close_of(beginning + text).text, after=self._end_text)
 
     def described(self, messages: Sequence[Message]) -> list[Message]:
         """Returns `messages` with the tools in the system message, unless the template describes them itself."""

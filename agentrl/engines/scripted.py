@@ -63,7 +63,7 @@ class LiveScript:
     tools: list[dict[str, Any]]
     seen: dict[int, Message] = field(default_factory=dict)
     begun: bool = False
-    reply: str = ""
+    beginning: str = ""
 
     def new(self) -> list[Message]:
         """Returns the messages that the script has not received yet, and marks them as received."""
@@ -112,7 +112,7 @@ class ScriptedEngine(Engine):
 
     def begin_reply(self, session: str, text: str) -> None:
         """Keeps the beginning of the next reply: the script gives what follows it."""
-        self._live[session].reply = text
+        self._live[session].beginning = text
 
     async def generate(self, token_ids: Sequence[int], sampling: Sampling, session: str) -> Completion:
         """The next turn, up to a stop string. After the script's end the turn is empty: the episode ends.
@@ -123,7 +123,7 @@ class ScriptedEngine(Engine):
         live = self._live[session]
         said = await self._said(live)
         text = self._written(live, said)
-        ids, live.reply = live.renderer.demonstrate(text, token_ids, live.reply), ""
+        ids, live.beginning = live.renderer.demonstrate(text, token_ids, live.beginning), ""
         whole = Completion(
             token_ids=ids, logprobs=[0.0] * len(ids), finish="stop", versions=[VersionSpan(0, 0, len(ids))]
         )

@@ -303,10 +303,11 @@ class Conversation:
         """
         with _Alone(self, "generate()"):
             if begin:
+                begin = values.text(begin)
                 self.speaker.check_begins(begin, self.id)
             speaker, number = self.role if agent is None else values.text(agent), self.state.begin_turn()
             try:
-                return await self.source.turn(self, number, speaker, begin and values.text(begin))
+                return await self.source.turn(self, number, speaker, begin)
             finally:
                 self.state.end_turn(number)
 
