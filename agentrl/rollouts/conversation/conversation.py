@@ -291,9 +291,9 @@ class Conversation:
 
         Args:
             agent: the speaking role; default: the role of the conversation.
-            begin: text that the reply begins with (prefill). The policy continues it and trains on its own tokens alone; the
-                turn's text has both. A thought that the template opens is closed first, unless `begin` begins with its
-                mark. White space at the end belongs to the tokens that follow, and is better left to the policy.
+            begin: text that the reply begins with (prefill). The policy continues it and trains on its own tokens alone;
+                the turn's text has both. A thought that the template opens is closed first, unless `begin` begins with
+                its mark. White space at the end belongs to the tokens that follow, and is better left to the policy.
 
         Raises:
             LimitReached: no turn or no token is left; the episode ends as truncated.
