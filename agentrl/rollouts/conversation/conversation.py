@@ -291,7 +291,7 @@ class Conversation:
 
         Args:
             agent: the speaking role; default: the role of the conversation.
-            begin: text that the reply begins with (prefill). The policy continues it and trains on its own tokens alone;
+            begin: text that the reply begins with, a prefill. The policy continues it and trains on its own tokens;
                 the turn's text has both. A thought that the template opens is closed first, unless `begin` begins with
                 its mark. White space at the end belongs to the tokens that follow, and is better left to the policy.
 
