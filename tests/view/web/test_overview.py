@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import pytest
+
 from agentrl.store import RunDir
 from agentrl.view.web.endpoints import answer
 from agentrl.view.web.library import RunLibrary
@@ -13,10 +15,14 @@ from agentrl.view.web.query import Query
 from tests.view.web.test_server import make_run
 
 
-def test_a_run_that_cannot_be_opened_is_listed_with_the_reason(tmp_path: Path) -> None:
+def test_a_run_that_is_deleted_while_runs_are_listed_is_shown_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_run(tmp_path / "runs" / "whole", groups=1)
-    (tmp_path / "runs" / "odd" / "run.json").mkdir(parents=True)  # a folder of this name
+    (tmp_path / "runs" / "folder" / "run.json").mkdir(parents=True)  # no run: only a folder of this name
     library = RunLibrary(tmp_path / "runs", cache=tmp_path / "cache", builds=False)
+    assert library.keys() == ["whole"]
+    monkeypatch.setattr(library, "keys", lambda: ["odd", "whole"])
     runs = {run["key"]: run for run in answer(library, "runs", Query({}))["runs"]}
     problem = runs["odd"]["problem"]
     assert (problem["what"], problem["place"]) == ("there is no run 'odd'", str(tmp_path / "runs"))

@@ -244,6 +244,9 @@ def test_a_host_that_has_no_address_is_told(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
     with pytest.raises(AgentRLError, match=r"(?s)'workstaton' is no address of this machine.*--host 127\.0\.0\.1"):
         ViewServer(RunLibrary(make_run(tmp_path / "run"), cache=tmp_path), host="workstaton", port=0)
+    monkeypatch.undo()
+    with pytest.raises(AgentRLError, match="is no address of this machine"):
+        ViewServer(RunLibrary(tmp_path / "run", cache=tmp_path), host="x" * 64, port=0)  # longer than a name may be
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0"])
@@ -274,10 +277,14 @@ def test_a_blob_is_served_as_a_document_that_can_do_nothing(tmp_path: Path) -> N
     assert headers["X-Content-Type-Options"] == "nosniff"
 
 
-def test_cookies_that_cannot_be_read_give_no_access(browser: Browser) -> None:
-    status, _, data = browser.raw("/api/runs", Cookie=f"a/b=1; {browser.headers['Cookie']}")
-    assert status == 401
-    assert "URL that the terminal printed" in json.loads(data)["error"]["remedy"]
+def test_cookies_of_other_programs_do_not_matter(browser: Browser) -> None:
+    ours = browser.headers["Cookie"]
+    for more in (f"a/b=1; {ours}", f"{ours}; c", f"x={{1,2}};{ours};", f"{browser.server.cookie}=old; {ours}"):
+        assert browser.raw("/api/runs", Cookie=more)[0] == 200, more
+    for more in ("a/b=1", f"x{ours}", ours.replace("=", ""), f"{browser.server.cookie}=\xe9"):
+        status, _, data = browser.raw("/api/runs", Cookie=more)
+        assert status == 401, more
+        assert "URL that the terminal printed" in json.loads(data)["error"]["remedy"]
 
 
 def test_a_run_whose_folder_is_no_unicode_is_listed(tmp_path: Path) -> None:
