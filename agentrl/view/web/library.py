@@ -258,7 +258,7 @@ def _found(root: Path, prefix: str = "", depth: int = 0) -> Iterator[str]:
     except OSError:
         return
     for entry in entries:
-        if os.path.exists(os.path.join(entry.path, "run.json")):
+        if os.path.isfile(os.path.join(entry.path, "run.json")):
             yield prefix + entry.name
         elif depth < _DEPTH and not entry.name.startswith(".") and not entry.is_symlink():
             yield from _found(Path(entry.path), f"{prefix}{entry.name}/", depth + 1)

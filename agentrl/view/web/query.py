@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
-from agentrl.types.errors import AgentRLError, nearest
+from agentrl.types.errors import AgentRLError
 
 
 class RequestError(AgentRLError):
@@ -43,17 +43,6 @@ class Query:
     def several(self, name: str) -> list[str]:
         """Returns the values of a parameter, which commas separate."""
         return [value for value in (self.text(name) or "").split(",") if value]
-
-    def one_of(self, name: str, known: Collection[str]) -> str | None:
-        """Returns a parameter that is one of the known names, or None.
-
-        Raises:
-            RequestError: it is another one.
-        """
-        value = self.text(name)
-        if value is not None and value not in known:
-            raise RequestError(422, f"{name} is {value!r}", remedy=nearest(value, known))
-        return value
 
     def number(self, name: str) -> float | None:
         """Returns a parameter as a number, or None.

@@ -16,7 +16,6 @@ import socket
 import socketserver
 import zlib
 from collections.abc import Mapping
-from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -111,7 +110,7 @@ class ViewServer(ThreadingHTTPServer):
 def _family(host: str) -> socket.AddressFamily:
     try:
         return socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][0]
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # no such name; one that is no name
         raise AgentRLError(f"{host!r} is no address of this machine: {error}", remedy="--host 127.0.0.1") from None
 
 
@@ -188,13 +187,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, _json(found), "application/json")
 
     def _known(self) -> bool:
-        """True if the browser has the cookie."""
-        try:
-            cookies = SimpleCookie(self.headers.get("Cookie", ""))
-        except CookieError:
-            return False
-        held = cookies.get(self.server.cookie)
-        return held is not None and hmac.compare_digest(held.value.encode(), self.server.secret.encode())
+        """True if the browser has the cookie. Programs of this host may have set further ones, well formed or not."""
+        pairs = (pair.strip().partition("=") for pair in self.headers.get("Cookie", "").split(";"))
+        held = (value for name, _, value in pairs if name == self.server.cookie)
+        return any(hmac.compare_digest(value.encode(), self.server.secret.encode()) for value in held)
 
     def _send(self, status: int, data: bytes, kind: str, more: Mapping[str, str] | None = None) -> None:
         headers = {

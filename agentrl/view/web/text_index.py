@@ -114,7 +114,7 @@ class TextIndex:
 
     def __init__(self, run: RunReader, cache: Path, requests: Requests) -> None:
         self._run, self._requests = run, requests
-        self.path = cache / f"{run.id}-{hashlib.sha256(str(run.path.resolve()).encode()).hexdigest()[:12]}.sqlite"
+        self.path = cache / f"{run.id}-{hashlib.sha256(os.fsencode(run.path.resolve())).hexdigest()[:12]}.sqlite"
         self.problem: str | None = None
         self.unreadable: dict[str, str] = {}
         self._lacking: list[str] = []

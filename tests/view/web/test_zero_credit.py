@@ -109,3 +109,11 @@ def test_turns_after_the_last_reward_and_of_other_policies_are_told(tmp_path: Pa
     spoken = [one.turns[0], replace(one.turns[1], context="critic", agent="critic")]
     found = told(tmp_path / "two", [replace(one, turns=spoken, contexts={"critic": critic}), other], [0.5, 0.0])
     assert found["turns"] == {1: "the turn is of the policy frozen, which is not trained"}
+
+
+def test_a_credit_of_0_of_an_episode_without_reward_is_told_as_the_estimators(tmp_path: Path) -> None:
+    one, other = group(1.0, 1.0)
+    waits = replace(one, reward=None, pending=["best"])
+    for folder, members in (("alone", [waits]), ("beside", [waits, other])):
+        found = told(tmp_path / folder, members, [0.0, 0.0])
+        assert found["episode"] == "gigpo gives it none"
