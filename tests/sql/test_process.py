@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from agentrl.sql import process
+from agentrl.sql.opening import open_database
+from agentrl.sql.query import QueryFailed
+from agentrl.sql.sqlite import Sqlite
 from tests.sql.test_sql import SHOP
 
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
@@ -53,10 +56,10 @@ def test_bytes_and_line_breaks_take_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    "query, why",
+    ("query", "why"),
     [
         ("DELETE FROM item", "can only be read"), ("SELECT nothing FROM item", "nothing"), (" ;", "the query is empty"),
-        (ENDLESS, "the query took longer than 0.05 s"),
+        (ENDLESS, "the query took longer than 0.05 s"), ("SELECT '\ud800'", "what is no character"),
     ],
 )  # fmt: skip
 def test_a_query_that_fails_says_why(engine: Any, query: str, why: str) -> None:
@@ -72,6 +75,29 @@ def test_a_database_that_cannot_be_opened_says_why(tmp_path: Path, engine: Any) 
     assert "there is no database" in gone["wrong"]
     assert gone["remedy"]
     assert "there is no database" in shown("SELECT 1", str(tmp_path / "gone.db"), engine)["failed"]
+
+
+def test_a_duckdb_query_is_one_statement_and_its_columns_are_plain(tmp_path: Path) -> None:
+    pytest.importorskip("duckdb", reason="pip install 'agentrl-framework[duckdb]'")
+    assert shown("SELECT 1; SELECT 2", engine="duckdb")["failed"] == "one statement at a time, not 2"
+    assert "cast it to VARCHAR, or unnest it" in shown("SELECT [1] AS a", engine="duckdb")["failed"]
+    (tmp_path / "shop.sql").write_text(SHOP.strip())
+    assert shown("SELECT 1 AS a", str(tmp_path / "shop.sql"), "duckdb")["text"] == "a\n1\n(1 row)"
+    refused = process.opened(str(tmp_path / "shop.duckdb"), None, str(tmp_path / "copy"))
+    assert "there is no database" in refused["wrong"]
+    (tmp_path / "shop.duckdb").touch()
+    refused = process.opened(str(tmp_path / "shop.duckdb"), None, str(tmp_path / "copy"))
+    assert refused == {"wrong": "a DuckDB file can only be read", "remedy": "give the script that makes it"}
+
+
+def test_what_a_query_reads_is_listed() -> None:
+    database = open_database(SHOP)
+    assert isinstance(database, Sqlite)
+    found = database.reads("SELECT i.name FROM item AS i JOIN sale ON item_id = id")
+    assert found == {"item", "item.name", "item.id", "sale", "sale.item_id"}
+    with pytest.raises(QueryFailed, match="nothing"):
+        database.reads("SELECT nothing FROM item")
+    database.close()
 
 
 def test_a_copy_is_written_and_its_state_follows(tmp_path: Path, engine: Any) -> None:
@@ -101,5 +127,6 @@ def test_a_file_that_changed_is_opened_again(tmp_path: Path, databases: Any) -> 
 
 def test_only_the_latest_databases_stay_open(databases: Any) -> None:
     for k in range(6):
-        assert shown("SELECT a FROM t", f"CREATE TABLE t (a); INSERT INTO t VALUES ({k});")["text"] == f"a\n{k}\n(1 row)"
+        script = f"CREATE TABLE t (a); INSERT INTO t VALUES ({k});"
+        assert shown("SELECT a FROM t", script)["text"] == f"a\n{k}\n(1 row)"
     assert [where[0][-3] for where in databases] == ["2", "3", "4", "5"]
