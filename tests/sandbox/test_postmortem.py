@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from agentrl.sandbox.toolbox import postmortem
 from agentrl.sandbox.toolbox.postmortem import Postmortem
+from agentrl.sandbox.toolbox.wire import Wire
 
 
 class Counts:
@@ -107,3 +109,90 @@ async def test_who_stops_what_a_toolbox_is_about_to_start_is_to_blame(
     monkeypatch.setattr(postmortem, "_children", lambda pid: [*told][1:])
     monkeypatch.setattr(postmortem, "_LOOK_S", 0.0)
     assert bool(await Postmortem(None, 1)._look(silent=True)) is blamed
+
+
+class Removed:
+    """The group of a container: the engine removes it with the container. It counts kills until then."""
+
+    def __init__(self, kills: int) -> None:
+        self._kills = iter([kills])
+
+    def oom_kills(self) -> int | None:
+        return next(self._kills, None)
+
+
+@pytest.mark.parametrize(
+    ("kills", "reported", "blamed"),
+    [
+        (0, True, True),
+        (0, False, False),  # killed from outside
+        (1, True, False),  # the report may be of the kill that the toolbox survived
+    ],
+)
+async def test_a_container_that_is_gone_died_of_memory_if_its_engine_knows_of_one_kill(
+    kills: int, reported: bool, blamed: bool
+) -> None:
+    async def killed_for_memory() -> bool:
+        return reported
+
+    group: Any = Removed(kills)
+    wire = Wire("w")
+    Postmortem(group, 1, killed_for_memory).attach(wire)
+    wire.heard()
+    assert wire.postmortem is not None
+    assert bool(await wire.postmortem(False)) is blamed
+
+
+def show(monkeypatch: pytest.MonkeyPatch, files: Mapping[str, str]) -> None:
+    """Makes files of /proc those of the mapping; others do not exist."""
+
+    def opened(path: str, **settings: object) -> io.StringIO:
+        if path not in files:
+            raise FileNotFoundError(path)
+        return io.StringIO(files[path])
+
+    monkeypatch.setattr(postmortem, "open", opened, raising=False)
+    monkeypatch.setattr(postmortem, "_LOOK_S", 0.0)
+
+
+def stat_of(state: str, ticks: int = 0, size: int = 100) -> str:
+    """A line of proc(5); half of the ticks of processor time are the program's own, half are the kernel's."""
+    fields = [state, *["0"] * 10, str(ticks // 2), str(ticks - ticks // 2), *["0"] * 7, str(size)]
+    return f"7 (a (pro) gram) {' '.join(fields)} 0 0\n"
+
+
+@pytest.mark.parametrize(
+    ("children", "blamed"),
+    [("8 9 \n", True), ("8 \n", False), ("8 404 \n", False), (None, False)],
+)
+async def test_a_stopped_child_is_found_among_those_of_the_toolbox(
+    children: str | None, blamed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"/proc/7/stat": stat_of("D"), "/proc/8/stat": stat_of("S"), "/proc/9/stat": stat_of("T")}
+    if children is not None:  # else the kernel does not list them
+        files["/proc/7/task/7/children"] = children
+    show(monkeypatch, files)
+    assert bool(await Postmortem(None, 7)._look(silent=True)) is blamed
+
+
+@pytest.mark.parametrize(
+    ("stat", "blamed"),
+    [
+        (stat_of("R", ticks=5), True),  # it waits for a processor, and has not got any of what the programs took
+        (stat_of("S", ticks=5), False),
+        (None, False),  # it has ended
+    ],
+)
+async def test_the_time_of_a_starved_toolbox_is_the_kernels(
+    stat: str | None, blamed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    show(monkeypatch, {} if stat is None else {"/proc/7/stat": stat})
+    group: Any = Busy(6.0)
+    assert bool(await Postmortem(group, 7)._look(silent=True)) is blamed
+
+
+def test_what_a_process_took_is_counted_from_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    show(monkeypatch, {"/proc/7/stat": stat_of("R", ticks=3 * postmortem._TICKS), "/proc/8/stat": stat_of("T")})
+    assert postmortem._waits_since(7, 1.0) == 2.0
+    assert postmortem._waits_since(8, 0.0) is None, "it is stopped, and waits for nothing"
+    assert postmortem._waits_since(9, 0.0) is None

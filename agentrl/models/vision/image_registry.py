@@ -49,14 +49,6 @@ class ImageRegistry:
         del self._read[number]
         del self._numbers[bisect_right(self._numbers, number) - 1]
 
-    def knows(self, token_ids: list[int]) -> bool:
-        """Returns True if all placeholders among the tokens belong to known images."""
-        try:
-            self.places(np.array(token_ids, np.int64))
-        except ImageRefused:
-            return False
-        return True
-
     def places(self, token_ids: Ints) -> Places:
         """The placeholders among token ids [n].
 
