@@ -222,7 +222,8 @@ def probe_all(
     """
     turns, tokens = list[MeasuredTurn](), 0
     for k, episode in enumerate(measurable(played.whole_episodes(), count)):
-        run = agentrl.fork(played, episode.id, range(len(episode.turns)), n, out=out / f"probe-{k}", reporters=())
+        own = [turn.index for turn in episode.own_turns]
+        run = agentrl.fork(played, episode.id, own, n, out=out / f"probe-{k}", reporters=())
         resumed = [*run.whole_episodes()]
         turns += measured_turns(episode, resumed)
         tokens += sum(each.sampled_tokens for each in resumed)

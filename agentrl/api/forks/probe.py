@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,7 +76,7 @@ def probe(
     out: str | Path | None = None,
     reporters: Sequence[Reporter] | None = None,
 ) -> Probe:
-    """Resumes a stored episode `n` times before each of its turns, and compares mean outcome rewards.
+    """Resumes a stored episode `n` times before each turn of its policy, and compares mean outcome rewards.
 
     Args:
         estimator: estimator of the credit shown for comparison; default: that of the run.
@@ -91,17 +91,14 @@ def probe(
         record, path, name = source.record, source.path, source.recipe.name
         if record.reward is None:
             raise StoreError("it has no reward", place=source.place, remedy="agentrl rescore RUN scores it")
-    if not record.turns:
+    if not (turns := [turn.index for turn in record.own_turns]):
         raise StoreError("it has no turn", place=source.place, remedy="probe another episode")
     made = fork(
-        run, record.id, range(len(record.turns)), n, script=script, checkpoint=checkpoint, changed_code=changed_code,
+        run, record.id, turns, n, script=script, checkpoint=checkpoint, changed_code=changed_code,
         overrides=overrides, out=Path("runs") / f"{name}-probe" if out is None else out, reporters=reporters,
     )  # fmt: skip
     require_whole(made.path)
-    rewards: dict[int, list[float]] = {turn.index: [] for turn in record.turns}
-    for each in made.whole_episodes():
-        if each.parent is not None and each.reward is not None:
-            rewards[each.parent.turn].append(each.reward)
+    rewards = rewards_by_turn(record, made.whole_episodes())
     given, used, why = _credit_of(path, record.id, estimator)
     result = Probe(record.id, record.reward, made.path, n, used, why, values_of(record, rewards, given))
     if plot is not None:
@@ -109,14 +106,23 @@ def probe(
     return result
 
 
+def rewards_by_turn(record: Episode, resumed: Iterable[Episode]) -> dict[int, list[float]]:
+    """Returns the rewards of the episodes that were resumed before each turn of the policy, in the order of ids."""
+    rewards: dict[int, list[float]] = {turn.index: [] for turn in record.own_turns}
+    for each in sorted(resumed, key=lambda each: each.id):
+        if each.parent is not None and each.reward is not None:
+            rewards[each.parent.turn].append(each.reward)
+    return rewards
+
+
 def values_of(
     record: Episode, rewards: dict[int, list[float]], credit: Sequence[float] | None = None
 ) -> list[TurnValue]:
-    """The values of an episode's turns.
+    """The values of the turns of an episode's policy.
 
     Args:
         rewards: by turn, those of the episodes that were resumed before it.
-        credit: one number per turn.
+        credit: one number per turn of the episode.
     """
     means = [(statistics.fmean(found), _error(found)) for _, found in sorted(rewards.items())]
     after = [*means[1:], (record.reward or 0.0, 0.0)]
@@ -130,7 +136,7 @@ def values_of(
             credit=None if credit is None else credit[turn.index],
             did=_did(turn),
         )
-        for turn, before, then in zip(record.turns, means, after, strict=True)
+        for turn, before, then in zip(record.own_turns, means, after, strict=True)
     ]
 
 

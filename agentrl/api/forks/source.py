@@ -17,7 +17,7 @@ from agentrl.config.model import ModelSettings
 from agentrl.config.recipe import Recipe
 from agentrl.rewards.bare import bare_turns, scoring_functions
 from agentrl.store.run_dir import RunDir
-from agentrl.types.episode import MAIN, Episode
+from agentrl.types.episode import Episode
 from agentrl.types.errors import StoreError
 from agentrl.types.memory import TextMemory
 from agentrl.types.task import Task
@@ -66,17 +66,17 @@ class Source:
         """Checks that the episode can be resumed from a turn.
 
         Raises:
-            StoreError: the turn does not exist, or several contexts precede it.
+            StoreError: the turn does not exist, or an earlier one ended after it.
         """
         turns = self.record.turns
         if not 0 <= turn < len(turns):
             has = f"its turns are 0 to {len(turns) - 1}" if turns else "it has none"
             raise StoreError(f"there is no turn {turn}: {has}", place=self.place, remedy="agentrl show RUN EPISODE")
-        if other := next((each for each in turns[: turn + 1] if each.context != MAIN), None):
+        if other := next((each for each in turns[:turn] if each.node > turns[turn].node), None):
             raise StoreError(
-                f"turn {other.index} is of the context {other.context!r}: only the main conversation can be resumed",
+                f"turn {other.index}, of the context {other.context!r}, was sampled at the same time as turn {turn}",
                 place=self.place,
-                remedy=f"resume from turn {other.index - 1} or earlier" if other.index else "resume another episode",
+                remedy=f"resume from turn {other.index}",
             )
 
     def _checkpoint(self, named: str | Path) -> Path:

@@ -13,7 +13,7 @@ import numpy as np
 from agentrl.api.credit import CreditedRun, credit
 from agentrl.api.forks.agreement import Agreement, MeasuredTurn, agreements, ceiling
 from agentrl.api.forks.fork import fork
-from agentrl.api.forks.probe import values_of
+from agentrl.api.forks.probe import rewards_by_turn, values_of
 from agentrl.api.recipes import Overrides
 from agentrl.api.run import Run
 from agentrl.api.run_dirs import require_whole
@@ -22,7 +22,7 @@ from agentrl.config.recipe import Recipe
 from agentrl.estimators.registry import ESTIMATORS, CreditAssigner
 from agentrl.reporters.relay import Several
 from agentrl.rollouts.information_gain import AnswerScorer
-from agentrl.types.episode import MAIN, Episode
+from agentrl.types.episode import Episode
 from agentrl.types.errors import AgentRLError, CreditError, StoreError
 from agentrl.types.reporter import Reporter
 
@@ -110,7 +110,7 @@ def credit_truth(
     chosen = measurable(stored.whole_episodes(), episodes)
     if not chosen:
         raise StoreError(
-            "holds no scored episode of the main conversation alone",
+            "holds no scored episode with tokens whose turns share its reward",
             place=str(stored.path),
             remedy="measure a rollout or a training: agentrl show RUN lists what it holds",
         )
@@ -121,7 +121,7 @@ def credit_truth(
         if reporters:
             Several(reporters).note(f"episode {number} of {len(chosen)}: {episode.id}")
         measured = fork(
-            stored, episode.id, range(len(episode.turns)), n, script=script, checkpoint=checkpoint,
+            stored, episode.id, [turn.index for turn in episode.own_turns], n, script=script, checkpoint=checkpoint,
             changed_code=changed_code, overrides=overrides, out=folder / _named(episode.id), reporters=reporters,
         )  # fmt: skip
         require_whole(measured.path)
@@ -146,14 +146,14 @@ def credit_truth(
 
 
 def measurable(episodes: Iterable[Episode], most: int) -> list[Episode]:
-    """Chooses episodes to measure: scored ones of the main conversation with tokens, of the last iteration that trained
-    or of a rollout; `A_GROUP` of a group, groups with different rewards first.
+    """Chooses episodes to measure: scored ones with tokens in which no seat has an outcome of its own, of the last
+    iteration that trained or of a rollout; `A_GROUP` of a group, groups with different rewards first.
     """
     fit = [
         each
         for each in sorted(episodes, key=lambda each: each.id)
-        if each.scored and each.turns and each.nodes and each.split in ("train", "rollout")
-        and all(turn.context == MAIN for turn in each.turns) and each.parent is None
+        if each.scored and each.own_turns and each.nodes and each.split in ("train", "rollout")
+        and each.parent is None and all(context.outcome is None for context in each.contexts.values())
     ]  # fmt: skip
     last = max((each.iteration for each in fit), default=0)
     groups: dict[str, list[Episode]] = {}
@@ -165,11 +165,8 @@ def measurable(episodes: Iterable[Episode], most: int) -> list[Episode]:
 
 
 def measured_turns(episode: Episode, resumed: Iterable[Episode]) -> list[MeasuredTurn]:
-    """Returns the worth of the turns of an episode, by the episodes that were resumed before each of them."""
-    rewards: dict[int, list[float]] = {turn.index: [] for turn in episode.turns}
-    for each in sorted(resumed, key=lambda each: each.id):
-        if each.parent is not None and each.reward is not None:
-            rewards[each.parent.turn].append(each.reward)
+    """Returns the worth of the turns of an episode's policy, by the episodes that were resumed before each of them."""
+    rewards = rewards_by_turn(episode, resumed)
     parts = [rewards, *({turn: found[half::2] for turn, found in rewards.items()} for half in (0, 1))]
     whole, first, second = (values_of(episode, part) for part in parts)
     return [
@@ -179,7 +176,7 @@ def measured_turns(episode: Episode, resumed: Iterable[Episode]) -> list[Measure
             worth=value.worth,
             error=value.worth_error,
             halves=(one.worth, other.worth),
-            last=value.turn == len(whole) - 1,
+            last=value is whole[-1],
         )
         for value, one, other in zip(whole, first, second, strict=True)
     ]

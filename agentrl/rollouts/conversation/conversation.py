@@ -16,9 +16,8 @@ from agentrl.chat.thread import Prompt, Thread
 from agentrl.config.limits import Limits
 from agentrl.rollouts.conversation.calls import Heard
 from agentrl.rollouts.conversation.policies import EpisodePolicy, fork_at
-from agentrl.rollouts.conversation.state import EpisodeEnd, EpisodeState, SessionMisused
+from agentrl.rollouts.conversation.state import Alone, EpisodeEnd, EpisodeState, SessionMisused
 from agentrl.rollouts.conversation.tool_prompt import ToolPrompt
-from agentrl.rollouts.faults.failures import raised_in
 from agentrl.rollouts.states.registry import Moment, StateRule
 from agentrl.tools.asides import asides
 from agentrl.tools.base import Observation, Tool, ToolResult
@@ -92,36 +91,6 @@ class SampledTurns:
 
     def check_end(self, turns: Sequence[TurnDraft]) -> None:
         """Does nothing: every turn was sampled."""
-
-
-class _Alone:
-    """Excludes concurrent calls on a conversation: they would sample other prompts than the recorded ones.
-
-    Entered several times per turn: a class takes a third of the time of a generator.
-    """
-
-    __slots__ = ("_begun", "_conversation", "_what")
-
-    def __init__(self, conversation: Conversation, what: str) -> None:
-        self._conversation, self._what = conversation, what
-
-    def __enter__(self) -> None:
-        conversation = self._conversation
-        if conversation.under_way:
-            raise SessionMisused(
-                f"{self._what} was called while {conversation.under_way} of the same context was under way",
-                place=f"episode {conversation.id}",
-                remedy="await one after the other; several replies to one prompt are several episodes of a group",
-            )
-        self._begun = conversation.state.begin_work()
-        conversation.under_way = self._what
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        conversation = self._conversation
-        conversation.under_way = ""
-        conversation.state.end_work(self._begun)
-        if error is not None:
-            raised_in(conversation.id, error)
 
 
 class Conversation:
@@ -301,7 +270,7 @@ class Conversation:
             SessionMisused: another `generate` or `run_tools` of this conversation is under way, or the engine cannot
                 continue a reply.
         """
-        with _Alone(self, "generate()"):
+        with Alone(self, "generate()"):
             if begin:
                 begin = values.text(begin)
                 self.speaker.check_begins(begin, self.id)
@@ -382,6 +351,16 @@ class Conversation:
         self._thread.adopt(turn.node, turn.text, opened)
         self._place(turn, fork)
 
+    async def adopt_text(self, turn: TurnDraft, fork: Branch | Drift | None) -> Reply:
+        """Adds a recorded turn whose tokens are not recorded. Returns the reply, whose calls are still to run."""
+        prompt, renderer = self._thread.prompt(self.renderer), self.renderer
+        await self.engine.skip(prompt.tokens, self.engine_session)
+        tokens, opened = renderer.demonstrate(turn.text, prompt.tokens), renderer.opening_of(prompt.tokens)
+        said = Completion(token_ids=tokens, logprobs=[], finish="stop", versions=[])
+        self._thread.reply(prompt, said, turn.text, opened=opened, trained=False)
+        self._place(turn, fork)
+        return renderer.meaning(prompt.tokens, turn.text, list(self.methods))
+
     def _place(self, turn: TurnDraft, fork: Branch | Drift | None) -> None:
         """Adds a turn, whose reply is in the messages, to this conversation and to the recording."""
         self._tell_reply()
@@ -419,7 +398,7 @@ class Conversation:
         Raises:
             SessionMisused: another `generate` or `run_tools` of this conversation is under way.
         """
-        with _Alone(self, "run_tools()"), asides(self.aside):
+        with Alone(self, "run_tools()"), asides(self.aside):
             started, self.state.stage = time.perf_counter(), "tools"
             records, results = await self.state.calls.run(reply, self.methods)
             self._observe(records, time.perf_counter() - started, results)
@@ -460,7 +439,7 @@ class Conversation:
         asked = speakers(self._tool_prompt.box.environments) if self.name == MAIN else []
         if not asked:
             return None
-        with _Alone(self, "respond()"):
+        with Alone(self, "respond()"):
             started, self.state.stage = time.perf_counter(), "tools"
             try:
                 heard = await self.state.calls.respond(asked, reply)

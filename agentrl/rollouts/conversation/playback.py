@@ -1,6 +1,7 @@
 """Playback: turns of a record that an episode repeats before it continues with its own.
 
-Replies come from the record, token for token, and are not trained on. The agent runs from its beginning, or, in a fork
+Replies come from the record, token for token, and are not trained on; those of policies without recorded tokens, as
+text. The agent runs from its beginning, or, in a fork
 of a running episode, its actions are repeated.
 """
 
@@ -75,7 +76,7 @@ class RepeatedTurns:
             await _again(session, turn)
             session.turns[-1].rewards = {**turn.rewards}  # Some come from the agent, which does not run again.
         _rewrite(session, resumption, resumption.turn)
-        resumption.check(session.opening, session.turns, session.name)
+        resumption.check(resumption.turn, session.name, session.opening, session.turns)
         await self._reach(session.state)
         session.outcome = None
 
@@ -88,12 +89,16 @@ class RepeatedTurns:
 
     async def _repeat(self, conversation: Conversation, number: int, agent: str, begin: str) -> Reply:
         resumption = self.resumption
-        resumption.check(conversation.opening, conversation.turns, conversation.name)
+        resumption.check(number, conversation.name, conversation.opening, conversation.turns)
         for first, seed in resumption.parent.seeds[1:]:  # Of a fork: from its own turns on, it drew its own numbers.
             if first == number:
                 conversation.state.rng.seed(seed)
         conversation.read_tools()
         resumption.now = recorded = resumption.record.turns[number]
+        turn = _draft(recorded, number, agent, recorded.rewards if resumption.restores else {})
+        if not conversation.speaker.recorded:
+            self._take(conversation.state, recorded.node + 1)
+            return await conversation.adopt_text(turn, resumption.fork(number))
         renderer, prompt = conversation.renderer, resumption.replies.prompt(recorded)
         begun = resumption.replies.begun(recorded)
         resumption.check_beginning(number, begun, renderer.begin(begin, prompt) if begin else [], renderer)
@@ -102,20 +107,23 @@ class RepeatedTurns:
         resumption.check_text(number, text)
         await conversation.engine.skip([*prompt, *begun], conversation.engine_session)
         self._take(conversation.state, recorded.node + 1)
-        turn = _draft(recorded, number, agent, recorded.rewards if resumption.restores else {})
         conversation.adopt(turn, renderer.opening_of(prompt), resumption.fork(number))
         return reply
 
     async def _handed_over(self, conversation: Conversation, number: int) -> RecordedPrompt | None:
-        """Ends the playback; returns the prompt of the first turn that is sampled, which is that of the record."""
+        """Ends the playback; returns the prompt of the first turn that is sampled, which is that of the record; None:
+        the prompt is not recorded.
+        """
         resumption = self.resumption
         if resumption.reached:
             return None
         if number != resumption.turn:
             await self._reach(conversation.state)
             return None
-        resumption.check(conversation.opening, conversation.turns, conversation.name)
+        resumption.check(number, conversation.name, conversation.opening, conversation.turns)
         await self._reach(conversation.state)
+        if not conversation.speaker.recorded:
+            return None
         turn, fork = resumption.record.turns[number], resumption.fork(number)
         node, kind = resumption.record.nodes[turn.node].parent, fork.kind if isinstance(fork, Drift) else None
         tokens = resumption.replies.prompt(turn)

@@ -38,6 +38,7 @@ class EpisodePolicy:
     Attributes:
         name: in the recipe.
         version: for a past version of the policy, the update after which it was taken.
+        recorded: whether its replies are recorded token by token.
         trains: whether its replies train.
         further: whether it trains beside the main policy.
     """
@@ -48,6 +49,7 @@ class EpisodePolicy:
     sampling: Sampling
     version: int | None = None
 
+    recorded: ClassVar[bool] = False
     trains: ClassVar[bool] = False
     further: ClassVar[bool] = False
 
@@ -102,6 +104,8 @@ class EpisodePolicy:
 
 class RecordedPolicy(EpisodePolicy):
     """The main policy where it does not train. Its replies are recorded token by token."""
+
+    recorded = True
 
     def trajectory(self, recording: Recording) -> Trajectory:
         """Returns the episode's trajectory."""

@@ -17,6 +17,7 @@ from agentrl.engines.replay import RecordedReplies
 from agentrl.tools.base import Environment, Tool
 from agentrl.tools.calling import called
 from agentrl.types.episode import (
+    MAIN,
     Branch,
     CallRecord,
     Drift,
@@ -100,19 +101,26 @@ class Resumption:
         for tool, state in zip(self._savers, self.states or () if self.restores else (), strict=False):
             await called(tool, tool.restore, msgspec.to_builtins(state))
 
-    def check(self, opening: list[Message], own: Sequence[TurnDraft], context: str) -> None:
-        """Compares the messages since the previous reply, or the opening, with the record.
+    def check(self, number: int, context: str, opening: list[Message], own: Sequence[TurnDraft]) -> None:
+        """Compares the messages of a conversation since its previous reply, or its opening, with the record.
+
+        Args:
+            number: the turn of the episode that is next.
+            context: the conversation that it is of.
+            own: its turns so far.
 
         Raises:
-            ReplayDiffers: they differ.
+            ReplayDiffers: they differ, or the turn is of another conversation.
         """
         turns = self.record.turns
-        if len(own) < len(turns) and turns[len(own)].context != context:
-            raise self._differs(f"turn {len(own)}: the context", turns[len(own)].context, context)
-        if not own:
+        if number < len(turns) and turns[number].context != context:
+            raise self._differs(f"turn {number}: the context", turns[number].context, context)
+        if own:
+            self._compare_turn(turns[own[-1].index], own[-1])
+        elif context == MAIN:
             self._compare("the opening", self.record.prompt, opening)
-            return
-        self._compare_turn(self.record.turns[len(own) - 1], own[-1])
+        else:
+            self._compare(f"the opening of {context!r}", self.record.contexts[context].prompt, opening)
 
     def check_text(self, number: int, text: str) -> None:
         """Checks that the tokens of a recorded reply decode to the same text.
@@ -148,8 +156,8 @@ class Resumption:
         if self.reached:
             return
         if own:
-            self._compare_turn(self.record.turns[len(own) - 1], own[-1])
-        raise self._differs("the agent", f"{self.turn + 1} turns or more", f"{len(own)} turns")
+            self._compare_turn(self.record.turns[own[-1].index], own[-1])
+        raise self._differs("the agent", f"{self.turn + 1} turns or more", f"{own[-1].index + 1 if own else 0} turns")
 
     def _compare_turn(self, recorded: Turn, own: TurnDraft) -> None:
         for index, (was, now) in enumerate(zip(recorded.calls, own.calls, strict=False)):
@@ -177,8 +185,8 @@ class Resumption:
 
 
 def _up_to(record: Episode, turn: int) -> Episode:
-    """Returns a record with the turns up to this one, and only their tokens: without those of other contexts, and those
-    that the agent began this turn with, which is sampled anew.
+    """Returns a record with the turns up to this one, and only their tokens. Those that the agent began this turn with
+    are left out: it is sampled anew.
     """
     turns, nodes = record.turns[: turn + 1], [*record.nodes]
     if turn < len(record.turns) and nodes:
