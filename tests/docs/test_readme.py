@@ -55,7 +55,7 @@ def test_the_figures_are_those_of_the_results() -> None:
     }
     said = f"1/{shares['verifiers']} of the CPU that verifiers takes, and 1/{shares['verifiers, TrainClient']} where"
     assert said in PAGE
-    probed = sum(int(n) for n in re.findall(r"(?:Maze|Kitchen): (\d+) turns", results("credit")))
+    probed = sum(int(n) for n in re.findall(r"(?:Maze|Kitchen|Distance 6): (\d+) turns", results("credit")))
     assert f"{probed:,} turns" in PAGE
     assert "ten of ten trainings" in results("determinism")
     mfu = json.loads((ROOT / "docs/results/gpu-h200.json").read_text())["phases"]["mfu"]["figures"]
