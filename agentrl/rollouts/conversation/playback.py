@@ -1,8 +1,7 @@
 """Playback: turns of a record that an episode repeats before it continues with its own.
 
-Replies come from the record, token for token, and are not trained on; those of policies without recorded tokens, as
-text. The agent runs from its beginning, or, in a fork
-of a running episode, its actions are repeated.
+Replies come from the record and are not trained on: token for token, or as text where a policy's tokens are not
+recorded. The agent runs from its beginning, or, in a fork of a running episode, its actions are repeated.
 """
 
 from __future__ import annotations
@@ -111,9 +110,7 @@ class RepeatedTurns:
         return reply
 
     async def _handed_over(self, conversation: Conversation, number: int) -> RecordedPrompt | None:
-        """Ends the playback; returns the prompt of the first turn that is sampled, which is that of the record; None:
-        the prompt is not recorded.
-        """
+        """Ends the playback. Returns the recorded prompt of the first sampled turn, or None if there is none."""
         resumption = self.resumption
         if resumption.reached:
             return None

@@ -106,7 +106,7 @@ class Resumption:
 
         Args:
             number: the turn of the episode that is next.
-            context: the conversation that it is of.
+            context: the conversation of this turn.
             own: its turns so far.
 
         Raises:
