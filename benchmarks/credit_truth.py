@@ -321,7 +321,7 @@ def spread(values: Sequence[float]) -> str:
 
 def draw(found: Mapping[str, Sequence[Measured]], path: Path) -> None:
     """Plots rank correlation, with its interval, against CPU time: a panel for each world. Estimators that models read
-    tokens for are squares.
+    tokens for are squares. The best have names, and others where there is room.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -330,15 +330,23 @@ def draw(found: Mapping[str, Sequence[Measured]], path: Path) -> None:
     FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(found), sharey=True, squeeze=False)[0]
     for axes, (world, seeds) in zip(panels, found.items(), strict=True):
-        for name in sorted({name for each in seeds for name in each.estimators}):
-            rows = [each.estimators[name] for each in seeds if name in each.estimators]
-            at, cost = statistics.fmean(each.spearman for each in rows), statistics.fmean(each.cpu_ms for each in rows)
+        rows_of = {
+            name: [each.estimators[name] for each in seeds if name in each.estimators]
+            for name in {name for each in seeds for name in each.estimators}
+        }
+        means = {name: statistics.fmean(each.spearman for each in rows) for name, rows in rows_of.items()}
+        named: list[float] = []
+        for name, at in sorted(means.items(), key=lambda item: (-item[1], item[0])):
+            rows = rows_of[name]
+            cost = statistics.fmean(each.cpu_ms for each in rows)
             low = statistics.fmean(each.spearman if each.low is None else each.low for each in rows)
             high = statistics.fmean(each.spearman if each.high is None else each.high for each in rows)
             marker = "o" if all(each.tokens == 0 for each in rows) else "s"
             errors = [[max(at - low, 0.0)], [max(high - at, 0.0)]]
             axes.errorbar([cost], [at], yerr=errors, marker=marker, capsize=2, linewidth=0.8)
-            axes.annotate(name, (cost, at), fontsize=6, xytext=(3, 2), textcoords="offset points")
+            if all(abs(at - other) > 0.02 for other in named):
+                axes.annotate(name, (cost, at), fontsize=6, xytext=(3, 2), textcoords="offset points")
+                named.append(at)
         axes.axhline(statistics.fmean(each.ceiling for each in seeds), color="0.5", linestyle="--", linewidth=0.8)
         axes.set(title=world, xlabel="CPU ms for 1,000 turns", xscale="log")
         axes.grid(alpha=0.25)
