@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -15,6 +16,8 @@ from agentrl.rewards.grading import Unverified
 from agentrl.types.episode import Episode
 from agentrl.types.errors import RecipeError
 from agentrl.types.task import Task
+
+_TRIES = 100  # last places of a reply at which the object may begin: each is read up to its first fault
 
 PROPOSE = """You write criteria by which agents are judged that try a task.
 
@@ -215,7 +218,7 @@ def _verdicts(count: int, turns: int) -> Callable[[str], list[CriterionVerdict] 
 
 def _last(reply: str, name: str) -> list[Any] | None:
     """Returns the list of the last JSON object `{NAME: [...]}` in a reply."""
-    for match in reversed(list(re.finditer(rf'\{{\s*"{name}"\s*:', reply))):
+    for match in reversed(deque(re.finditer(rf'\{{\s*"{name}"\s*:', reply), _TRIES)):
         try:
             found, _ = json.JSONDecoder().raw_decode(reply, match.start())
         except (ValueError, RecursionError):
