@@ -13,9 +13,9 @@ from agentrl.api.rollout import rollout
 from agentrl.api.run import Run
 from agentrl.api.run_dirs import EpisodesMissing, require_whole
 from agentrl.engines.scripted import ScriptedEngine
-from agentrl.store.check import check
 from agentrl.types.episode import Episode
 from agentrl.types.errors import StoreError
+from tests.api.test_fork_cases import forked
 
 CODE = """
 import asyncio
@@ -64,7 +64,7 @@ def clerk(task, rng):
     yield Say(f"Done {rng.randint(0, 999)}.")
 
 def guest(task, rng, context=""):
-    yield Say(f"Hello {rng.randint(0, 999)}!" if not (HERE / "rude").exists() else "What?")
+    yield Say(f"Hello {rng.randint(0, 999)}!")
     yield Say(f"Room {task.data['room']}, please.")
     yield Say("Thanks. ###STOP###")
 
@@ -88,14 +88,6 @@ def play(tmp_path: Path, agent: str = "dialogue", script: str = "clerk") -> Run:
     users = "policies: {user: {script: guest}}\n" if agent == "dialogue" else ""
     (tmp_path / "recipe.yaml").write_text(RECIPE.replace("AGENT", agent) + users)
     return rollout(tmp_path, 1, script=script, out=tmp_path / "run", reporters=())
-
-
-def forked(run: Run, turn: int, out: str = "forks", **more: Any) -> Episode:
-    made = fork(run, "t0#0", turn, 1, out=run.path.with_name(out), reporters=(), **more)
-    report = check(made.path)
-    assert report.ok, report.as_text()
-    (episode,) = made.whole_episodes()
-    return episode
 
 
 def said(episode: Episode) -> list[tuple[str, str]]:
@@ -122,7 +114,7 @@ def test_an_episode_in_which_the_user_speaks_first_is_resumed_from_each_turn(
     monkeypatch.setattr(ScriptedEngine, "generate", noted)
     (parent,) = run.whole_episodes()
     assert [each.context for each in parent.turns] == ["user", "main", "user", "main", "main", "user"]
-    child = forked(run, turn)
+    _, child = forked(run, turn)
     assert said(child)[:turn] == said(parent)[:turn]
     assert [each.context for each in child.turns] == [each.context for each in parent.turns]
     assert (child.reward, child.contexts["user"].prompt) == (1.0, parent.contexts["user"].prompt)
@@ -138,7 +130,7 @@ def test_a_fork_of_a_fork_has_the_user_of_both(tmp_path: Path) -> None:
     run = play(tmp_path)
     made = fork(run, "t0#0", 3, 1, out=tmp_path / "one", reporters=())
     (child,) = made.whole_episodes()
-    grandchild = forked(made, 5, "two")
+    _, grandchild = forked(made, 5, "two")
     assert said(grandchild)[:5] == said(child)[:5]
 
 
@@ -160,7 +152,7 @@ def test_contexts_of_the_policy_are_repeated_token_for_token(tmp_path: Path, age
     run = play(tmp_path, f"./task.py:{agent}", "chatty")
     (parent,) = run.whole_episodes()
     for turn in (2, 3, 4):
-        child = forked(run, turn, f"forks-{turn}")
+        _, child = forked(run, turn, f"forks-{turn}")
         assert said(child)[:turn] == said(parent)[:turn]
         assert said(child)[turn] != said(parent)[turn]
         for own, recorded in zip(child.turns[:turn], parent.turns, strict=False):

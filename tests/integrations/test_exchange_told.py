@@ -1,4 +1,4 @@
-"""What an episode says as a conversation of chat completions, and what is told to be lost."""
+"""Episodes as messages of chat completions, and the notes on what these cannot hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the parts of Harbor tasks do when a folder, a sandbox or a verifier is at fault. No sandbox is started."""
+"""Harbor tasks with a faulty folder, sandbox or verifier. No sandbox is started."""
 
 from __future__ import annotations
 
@@ -312,7 +312,9 @@ def test_the_stub_becomes_the_command_and_does_nothing_for_an_install(monkeypatc
 
 
 async def test_an_engine_that_breaks_off_a_build_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    docker = pytest.importorskip("docker")
+    docker = pytest.importorskip(
+        "docker", reason="the package docker is missing: pip install 'agentrl-framework[docker]'"
+    )
     path = tmp_path / "Dockerfile"
     path.write_text("FROM scratch\n")
 

@@ -1,4 +1,4 @@
-"""What `agentrl env export` refuses, and what it writes of a recipe's sandbox and script. Nothing is started."""
+"""Recipes that `agentrl env export` refuses, and the files it writes for sandbox and script. Nothing is started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tool and the reward for rows of SWE-bench do with what a sandbox answers, faults included."""
+"""The tool and the reward for SWE-bench rows, on a sandbox with scripted answers and faults."""
 
 from __future__ import annotations
 

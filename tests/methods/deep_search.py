@@ -57,7 +57,7 @@ def reads(task: Task, rng: random.Random, context: str) -> Script:
 
 
 def reads_on(task: Task, rng: random.Random, context: str) -> Script:
-    """As `reads`: the reader reads two parts, and the answer is of three words, one of them right."""
+    """Plays as `reads` does; the reader reads two parts, and the answer has three words, one of them right."""
     if context != "main":
         yield Say("It is blue. MORE" if context.endswith(".1") else "It is not red.")
         return
@@ -109,7 +109,7 @@ def answers(method: str, path: str, asked: dict[str, Any], headers: Any) -> tupl
 
 
 def planned(recipe: Recipe) -> list[Any]:
-    """What the frozen model answers without and with the planner, and the outcome."""
+    """Returns the answers of the frozen model without and with the planner, and the outcome."""
     with serving(answers) as (url, _):
         served = (f"policies.answerer.engine.urls=['{url}']",)
         if "plan" in recipe.rewards:

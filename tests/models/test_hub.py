@@ -19,7 +19,8 @@ NAME = "of-nobody/small"
 
 def give(monkeypatch: pytest.MonkeyPatch, snapshot: Callable[..., str]) -> None:
     """Makes a function stand in for that of huggingface_hub."""
-    monkeypatch.setattr(pytest.importorskip("huggingface_hub"), "snapshot_download", snapshot)
+    hub = pytest.importorskip("huggingface_hub", reason="pip install 'agentrl-framework[train]'")
+    monkeypatch.setattr(hub, "snapshot_download", snapshot)
 
 
 def test_without_huggingface_hub_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -195,7 +195,9 @@ def test_a_step_ends_with_the_build_that_is_interrupted(tmp_path: Path, monkeypa
 def test_what_the_engine_says_of_a_refused_import_is_said(
     definitions: Path, monkeypatch: pytest.MonkeyPatch, steps: Steps
 ) -> None:
-    docker = pytest.importorskip("docker")
+    docker = pytest.importorskip(
+        "docker", reason="the package docker is missing: pip install 'agentrl-framework[docker]'"
+    )
     images.build("low", say=lambda line: None)
 
     class Engine:

@@ -17,6 +17,9 @@ import pytest
 
 pytest.importorskip("docker", reason="the package docker is missing: pip install 'agentrl-framework[docker]'")
 
+import docker
+import requests
+
 from agentrl.sandbox.docker import backend as backends
 from agentrl.sandbox.docker import container as containers
 from agentrl.sandbox.docker.backend import DockerBackend, _capabilities
@@ -29,7 +32,6 @@ from agentrl.sandbox.owner import MACHINE, OWNER, machine
 from agentrl.sandbox.toolbox.wire import Wire
 from agentrl.types.sandbox import SandboxImageUnusable, SandboxSpec, SandboxStartFailed, SandboxUnavailable
 
-docker, requests = pytest.importorskip("docker"), pytest.importorskip("requests")
 HOST = "unix:///run/of-nobody.sock"
 
 

@@ -12,8 +12,8 @@ from agentrl.sandbox.linux.seccomp import filter_program, toolbox_filter
 
 
 @pytest.fixture(autouse=True)
-def asked_again() -> Iterator[None]:
-    """The filter is made anew in the test and after it."""
+def uncached_filter() -> Iterator[None]:
+    """Clears the cached filter before and after the test."""
     filter_program.cache_clear()
     yield
     filter_program.cache_clear()

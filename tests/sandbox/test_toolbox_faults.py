@@ -219,7 +219,7 @@ class Restored(SnapshotSandbox[Kept]):
         return Kept("k")
 
     async def launch(self, label: str, snapshot: Kept) -> Self:
-        raise NotImplementedError
+        raise AssertionError("nothing is launched from a snapshot here")
 
     def oom_kills(self) -> int | None:
         return None

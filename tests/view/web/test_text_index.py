@@ -1,4 +1,4 @@
-"""The text index of a run: made anew, shared, followed, and told if it fails."""
+"""The text index of a run: rebuilt, shared by viewers, updated while the run grows, and its errors."""
 
 from __future__ import annotations
 
