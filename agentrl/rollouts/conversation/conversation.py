@@ -16,7 +16,7 @@ from agentrl.chat.thread import Prompt, Thread
 from agentrl.config.limits import Limits
 from agentrl.rollouts.conversation.calls import Heard
 from agentrl.rollouts.conversation.policies import EpisodePolicy, fork_at
-from agentrl.rollouts.conversation.state import Alone, EpisodeEnd, EpisodeState, SessionMisused
+from agentrl.rollouts.conversation.state import EpisodeEnd, EpisodeState, ExclusiveCall, SessionMisused
 from agentrl.rollouts.conversation.tool_prompt import ToolPrompt
 from agentrl.rollouts.states.registry import Moment, StateRule
 from agentrl.tools.asides import asides
@@ -270,7 +270,7 @@ class Conversation:
             SessionMisused: another `generate` or `run_tools` of this conversation is under way, or the engine cannot
                 continue a reply.
         """
-        with Alone(self, "generate()"):
+        with ExclusiveCall(self, "generate()"):
             if begin:
                 begin = values.text(begin)
                 self.speaker.check_begins(begin, self.id)
@@ -398,7 +398,7 @@ class Conversation:
         Raises:
             SessionMisused: another `generate` or `run_tools` of this conversation is under way.
         """
-        with Alone(self, "run_tools()"), asides(self.aside):
+        with ExclusiveCall(self, "run_tools()"), asides(self.aside):
             started, self.state.stage = time.perf_counter(), "tools"
             records, results = await self.state.calls.run(reply, self.methods)
             self._observe(records, time.perf_counter() - started, results)
@@ -439,7 +439,7 @@ class Conversation:
         asked = speakers(self._tool_prompt.box.environments) if self.name == MAIN else []
         if not asked:
             return None
-        with Alone(self, "respond()"):
+        with ExclusiveCall(self, "respond()"):
             started, self.state.stage = time.perf_counter(), "tools"
             try:
                 heard = await self.state.calls.respond(asked, reply)

@@ -206,7 +206,7 @@ class EpisodeState:
         return found or None
 
 
-class Alone:
+class ExclusiveCall:
     """Excludes concurrent calls on a conversation: they would sample other prompts than the recorded ones.
 
     Entered several times per turn: a class takes a third of the time of a generator.
