@@ -82,21 +82,54 @@ async def test_what_computes_in_the_loop_is_named_and_counted(
         work(3 * STALL_S)
 
     with watched(heard.add), caplog.at_level(logging.WARNING, stalls.__name__):
-        while len(heard.all) < 2:  # one may be missed where a busy machine does not run the watchdog
+        # A stall may be missed where a busy machine does not run the watchdog. Another may be named after the callback
+        # that followed: the watchdog of this test's guard may get the interpreter lock first.
+        while len(heard.all) < 2 or not any("tool" in str(stall) for stall in heard.all):
             await looked()
             await asyncio.create_task(tool())
             await looked()
     for stall in heard.all:
         assert stall.seconds > STALL_S
-        assert work is in_one_call or f"{work.__name__} (" in str(stall)
-        assert "tool" in str(stall)
-        assert any(frame.waits for frame in stall.stack)
+        assert stall.inferred or f"{work.__name__} (" in str(stall)
+        assert stall.inferred or "tool" in str(stall)
+        assert stall.inferred or any(frame.waits for frame in stall.stack)
+        assert ("in or just before" in str(stall)) == stall.inferred
         assert not is_ours(stall)
-    assert [record.message.count("stood still") for record in caplog.records] in ([1], [1, 1], [1] * 3)  # by its line
+    places = {(stall.stack[0].file, stall.stack[0].line) for stall in heard.all}
+    assert sum(record.message.count("stood still") for record in caplog.records) == len(places)
     found = heard.metrics()
     assert found["loop_stalls"] == len(heard.all)
     assert found["loop_stall_s"] > 2 * STALL_S
     assert heard.metrics() == {}
+
+
+async def test_a_stall_that_no_sample_fell_into_may_be_of_the_callback_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another thread may get the interpreter lock before the watchdog does."""
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: None)  # the watchdog's: it looks when it is told to
+    found: list[Stall] = []
+    watchdog = Watchdog(asyncio.get_running_loop(), found.append)
+    monkeypatch.undo()
+    watchdog._starvation = stalls._Starvation()
+    monkeypatch.setattr(stalls._Starvation, "seconds", lambda self: 0.0)
+
+    def look() -> None:
+        thread = threading.Thread(target=watchdog._look)
+        thread.start()
+        thread.join()
+
+    async def follows() -> None:
+        look()
+
+    look()
+    asyncio.get_running_loop().call_soon(compute, 3 * STALL_S)
+    await asyncio.create_task(follows())
+    watchdog._end(time.thread_time())
+    (stall,) = found
+    assert stall.inferred
+    assert "s in or just before " in str(stall)
+    assert "follows" in str(stall)
 
 
 def test_loops_of_others_are_watched_round_by_round() -> None:

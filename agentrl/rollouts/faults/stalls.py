@@ -2,7 +2,10 @@
 
 While one callback of the loop computes, all other episodes wait, and no time limit fires. A thread asks the loop for
 a sign of life. While that is late, the thread samples the loop's thread: the running callback, and its processor time.
-Time in which a busy machine does not run the loop does not count, so a stall is always caused by the reported code.
+Time in which a busy machine does not run the loop does not count.
+
+A stall is caused by the reported code, with one exception: one call of C may hold the interpreter lock throughout, so
+that the thread sees only what ran when it got the lock. The report then says "in or just before".
 
 Frames of the loop's thread are read only while the loop is late: reading those of a running thread can crash
 CPython 3.11.
@@ -57,13 +60,17 @@ class Stall:
     Attributes:
         seconds: of processor time.
         stack: of the loop's thread during the stall, the innermost frame first.
+        inferred: no sample fell into the stall, as the interpreter lock was held: `stack` is the first seen after it,
+            of the same callback or of one that ran soon after.
     """
 
     seconds: float
     stack: tuple[StackFrame, ...]
+    inferred: bool = False
 
     def __str__(self) -> str:
-        return f"{self.seconds:.1f} s in {' < '.join(map(str, self.stack[:6]))}"
+        where = "in or just before" if self.inferred else "in"
+        return f"{self.seconds:.1f} s {where} {' < '.join(map(str, self.stack[:6]))}"
 
 
 class Watchdog:
@@ -85,6 +92,7 @@ class Watchdog:
         self._since = self._last = time.clock_gettime(self._clock)
         self._lived = time.monotonic()  # without the time in which this machine did not run the watchdog
         self._stack: tuple[StackFrame, ...] = ()
+        self._inferred = False
         self._over = threading.Lock()
         self._over.acquire()
         self._thread = threading.Thread(target=self._watch, name="agentrl-watchdog", daemon=True)
@@ -125,10 +133,11 @@ class Watchdog:
         lived = time.monotonic() - self._starvation.seconds()
         if not known:
             self._end(self._last)
-            # A C call that holds the interpreter lock blocks this thread: all time since then is the callback's.
+            # A C call that holds the interpreter lock blocks this thread, so all time since the last look is its own.
+            # Another thread may have got the lock first: then the loop has gone on to the next callback.
             held = long and lived - self._lived > STALL_S
             self._handle, self._since = handle, self._last if held else used
-            self._stack = stack if held else ()
+            self._stack, self._inferred = (stack, True) if held else ((), False)
         elif stack:
             self._stack = stack
         if self._asked is None and used - self._last > _IDLE_S:
@@ -147,8 +156,8 @@ class Watchdog:
     def _end(self, used: float) -> None:
         """Reports the watched callback, which has ended, if it stalled."""
         if self._stack:
-            self._told(Stall(used - self._since, self._stack))
-        self._handle, self._stack = None, ()
+            self._told(Stall(used - self._since, self._stack, self._inferred))
+        self._handle, self._stack, self._inferred = None, (), False
 
 
 _meant: dict[int, float] = {}
