@@ -26,17 +26,27 @@ from benchmarks.trainings import TINY, TrainingFailed, run_training, steps_of
 
 RECIPE = Path(__file__).parent / "maze"
 SHAPED = "rewards={reached: ./maze.py:reached, explored: {use: ./maze.py:explored, weight: 0.05}}"
+GOLD = "information_gain={answer: goal, lead: ''}"
 METHODS: dict[str, list[str]] = {
     "GRPO": ["credit={use: grpo}"],
     "GRPO, discounted": ["credit={use: grpo, gamma: 0.95}"],
     "GiGPO": [],
     "GAGPO": ["credit={use: gagpo}"],
     "GAGPO, decay 0.5": ["credit={use: gagpo, decay: 0.5}"],
+    "RTMC": ["credit={use: rtmc, gamma: 0.95, std: population}"],
+    "SALT": ["credit={use: salt}"],
+    "TEMPO": ["credit={use: tempo}"],
+    "HCAPO": [
+        "hindsight={note: 'It ends like this: {outcome}', outcome_tokens: 48}",
+        "credit={use: hcapo, gamma: 0.95}", "model.scratch.max_context=1024",
+    ],
+    "A2TGPO": ["credit={use: a2tgpo}", GOLD],
+    "ScalingInter": ["credit={use: grpo}", "curriculum=[{scaling_inter: {max_turns: [8, 16, 24], every: 20}}]"],
     "turn GAE": ["credit={use: turn_gae, gamma: 0.95}", "train.critic={}"],
     "shaped, ungated": [SHAPED, "credit={use: grpo, score: total}"],
     "shaped, G-RA": [SHAPED, "gate=[{on: reached, at_least: 1}]", "credit={use: grpo, score: total}"],
-    "IGPO": ["credit={use: igpo, gamma: 0.95}", "information_gain={answer: goal, lead: ''}"],
-}
+    "IGPO": ["credit={use: igpo, gamma: 0.95}", GOLD],
+}  # fmt: skip
 WINDOW = 3
 STUDENT = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
