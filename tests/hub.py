@@ -12,6 +12,7 @@ import importlib
 import json
 import os
 import re
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -115,11 +116,13 @@ def environment(**variables: str) -> Iterator[None]:
 
 
 def reload_constants() -> None:
-    """Makes huggingface_hub read its environment variables again."""
+    """Makes huggingface_hub and transformers read the environment variables again; both keep the address of a hub."""
     from huggingface_hub import constants, hf_api
 
     importlib.reload(constants)
     hf_api.api.endpoint = constants.ENDPOINT  # of its functions
+    if (shared := getattr(sys.modules.get("transformers.utils.hub"), "_hf_api", None)) is not None:
+        shared.endpoint = constants.ENDPOINT
 
 
 class _Refused(Exception):

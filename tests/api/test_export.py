@@ -14,6 +14,7 @@ import torch
 from peft import AutoPeftModelForCausalLM
 from ruamel.yaml import YAML
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import hub as transformers_hub
 
 import agentrl
 from agentrl.api.run_dirs import kept_checkpoint
@@ -133,6 +134,14 @@ def test_a_folder_has_merged_weights_or_adapters_that_name_their_base(run: Path,
     assert metadata(card)["base_model_relation"] == "adapter"
     recorded = (newest / "adapter" / "adapter_config.json").read_text()
     assert NAME not in recorded, "the run is only read"
+
+
+def test_transformers_asks_the_hub_of_its_test(hub: Hub, tmp_path: Path) -> None:
+    """The port of an earlier hub may have become another's."""
+    assert transformers_hub.hf_api().endpoint == hub.url
+    with open_hub() as other, environment(**other.environment(tmp_path / "other")):
+        assert transformers_hub.hf_api().endpoint == other.url
+    assert transformers_hub.hf_api().endpoint == hub.url
 
 
 def test_a_tokenizer_keeps_all_of_its_templates(run: Path) -> None:
