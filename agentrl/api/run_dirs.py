@@ -67,6 +67,7 @@ _MODELS = {"model", "policies", "engine"}
 """Sections that name models."""
 
 _NO_MODELS: Mapping[str, str] = {}
+_SAME_COMMAND = "run the same command again"
 _TOLD = 6  # differences that a message lists
 
 
@@ -221,15 +222,22 @@ def require_whole(path: Path) -> None:
     again = (
         f"training continued without them: agentrl show {path} --status {next(iter(lost.values())).status} lists them"
         if trains
-        else "fix the cause and run the same command again: it adds the missing episodes"
+        else f"fix the cause and {_SAME_COMMAND}: it adds the missing episodes"
     )
     own = str(last.get("message", "")).partition("\n  -> ")[2] if last is not None else ""
     raise EpisodesMissing(
         f"{len(lost)} of {len(wanted)} episodes ({len(lost) / len(wanted):.0%}) are missing: {causes}"
         + (f"; the last: {failure_line(last)}" if last is not None else ""),
         place=f"{path}, episode {last['episode']}, stage {last['stage']}" if last is not None else str(path),
-        remedy=f"{own}\n     {again}" if own else again,
+        remedy=_with(own, again),
     )
+
+
+def _with(own: str, again: str) -> str:
+    """Joins the remedies of a failure and of its command. What both say, to run the command again, is said once."""
+    if own.endswith(_SAME_COMMAND) and _SAME_COMMAND in again:
+        return own + again.partition(_SAME_COMMAND)[2]
+    return f"{own}\n     {again}" if own else again
 
 
 def _holds_data(run: RunReader) -> bool:

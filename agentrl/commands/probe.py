@@ -73,7 +73,8 @@ def print_probe(result: Probe) -> None:
             Text(turn.did[:48]),
         )
     write(table)
-    print(f"reward of the episode: {result.reward:g}; {result.n} episodes resumed before each turn are in {result.run}")
+    print(f"outcome of the episode: {result.reward:g}")
+    print(f"{result.n} episodes resumed before each turn are in {result.run}")
     if result.no_credit:
         print(f"no credit: {result.no_credit}")
 

@@ -352,7 +352,7 @@ def _summary(run: RunReader) -> Group:
         lines.append(Text.assemble(f"{name}: {split.episodes} episodes", failed, told))
     if summary.notes:
         told = "  ".join(f"{count} x {kind}" for kind, count in summary.notes.items())
-        lines.append(Text(f"rewards of 0: {told}", "yellow"))
+        lines.append(Text(f"rewards of 0 or none: {told}", "yellow"))
     if summary.calls:
         told = "".join(f"  {count} {_BAD_CALLS[what]}" for what, count in summary.bad_calls.items() if count)
         lines.append(Text.assemble(f"{summary.calls} tool calls", (told, "yellow")))

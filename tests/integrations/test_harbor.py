@@ -371,7 +371,7 @@ def test_a_check_says_what_is_left_to_the_image_and_what_was_left_out(folder: Pa
     assert "left to the image, and not run: apt-get install -y jq (object, shared)" in found
     a_task(folder / "tasks" / "shared", **{"tests/test.sh": "#!/bin/bash\nno-such-grader --all\n"})
     found = check(str(folder), [f"tasks.args={more}", "sandbox.use=namespace"]).warnings
-    assert any(each.startswith("tests/test.sh of shared calls no-such-grader") for each in found)
+    assert any(each.startswith("test.sh of shared calls no-such-grader") for each in found)
 
 
 def test_why_there_is_no_task(folder: Path) -> None:

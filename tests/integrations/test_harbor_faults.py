@@ -21,7 +21,7 @@ from agentrl.integrations.harbor.programs import called_in
 from agentrl.integrations.harbor.steps import steps_of
 from agentrl.integrations.harbor.tasks import as_is_plan, digest, plan_for, tasks
 from agentrl.integrations.harbor.tool import Harbor
-from agentrl.integrations.harbor.verifier import harbor, verify_step
+from agentrl.integrations.harbor.verifier import Missing, StepScore, harbor, verify_step
 from agentrl.rewards.grading import Unverified
 from agentrl.types.errors import TaskError
 from agentrl.types.sandbox import Sandbox, SandboxLost, SandboxStartFailed
@@ -115,11 +115,13 @@ async def test_a_step_counts_0_if_it_cannot_be_verified(tmp_path: Path) -> None:
     (step, _) = steps_of(folder, read_task_toml(folder))
     settings = {"key": "reward", "guard": False, "offline": False}
     hanging: Any = ScriptedSandbox(processes=2)
-    assert await verify_step(step, hanging, **settings) == (0.0, "the agent's programs could not be ended", {})
+    assert await verify_step(step, hanging, **settings) == StepScore(0.0, "the agent's programs could not be ended")
     lacking: Any = ScriptedSandbox({"bash /tests": failed(127, "test.sh: line 1: jq: command not found")})
-    value, note, others = await verify_step(step, lacking, **settings)
-    assert (value, others) == (0.0, {})
-    assert "jq: command not found" in note
+    found = await verify_step(step, lacking, **settings)
+    assert (found.value, found.others) == (0.0, {})
+    assert "jq: command not found" in found.note
+    assert found.missing is not None
+    assert (found.missing.code, found.missing.program) == (127, "jq")
 
 
 # --- the tool ---------------------------------------------------------------------------------------------------------
@@ -147,12 +149,14 @@ async def test_a_forked_episode_continues_with_the_scores_so_far(tmp_path: Path)
     leader = await stepped(tmp_path, ScriptedSandbox(files=dict(VERDICT)))
     await leader.respond(None)  # type: ignore[arg-type]
     state = await leader.save()
-    assert state == {"scores": [1.0], "notes": ["one: 1"], "failed": False}
+    assert state == {"scores": [1.0], "notes": ["one: 1"], "missing": {}, "failed": False}
+    state["missing"] = {"one": {"code": 127, "program": "jq", "said": "test.sh"}}
     fork = await stepped(tmp_path, ScriptedSandbox())
     await fork.restore(state)
     assert (fork.scores, fork.notes, fork.failed) == ([1.0], ["one: 1"], False)
+    assert fork.missing == {"one": Missing(127, "jq", "test.sh")}
     assert fork.scores is not state["scores"], "the fork adds to a list of its own"
-    await fork.restore({"scores": [], "notes": [], "failed": True})
+    await fork.restore({"scores": [], "notes": [], "missing": {}, "failed": True})
     assert await fork.respond(None) is None, "no step follows one that failed"  # type: ignore[arg-type]
 
 

@@ -11,6 +11,7 @@ import agentrl
 from agentrl import Say
 from agentrl.config.tasks import TaskSettings
 from agentrl.curriculum.task_source import load_tasks
+from agentrl.integrations.harbor.cautions import _lacking
 from agentrl.integrations.harbor.tool import Harbor
 from agentrl.types.episode import Episode
 from agentrl.types.errors import TaskError
@@ -150,6 +151,32 @@ def test_tests_between_steps_have_their_own_time(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(Harbor, "timeout_s", 0.2)
     folder = a_folder(tmp_path, **{"tasks/job/tests/test.sh": "sleep 0.5\n" + COMMON})
     assert (episode := played(folder, "oracle")).reward == 1.0, episode.error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["one", "three"])
+def test_a_step_whose_verifier_lacks_a_program_measures_nothing(tmp_path: Path, name: str) -> None:
+    lacking = f'if [ "$(cat /tests/name)" = {name} ]; then no-such-grader; exit 127; fi\n' + COMMON
+    folder = a_folder(tmp_path, **{"tasks/job/tests/test.sh": lacking})
+    episode = played(folder, "oracle")
+    assert (episode.status, episode.reward) == ("user_error", None), episode.notes
+    assert episode.error is not None
+    assert f"the verifier of step {name!r} lacks no-such-grader" in episode.error.message
+
+
+@pytest.mark.slow
+def test_an_agent_cannot_get_out_of_a_step_by_a_missing_program(tmp_path: Path) -> None:
+    planted = "if [ -e /app/out ]; then echo 'x: foo: command not found'; exit 127; fi\n" + COMMON
+    folder = a_folder(tmp_path, **{"tasks/job/tests/test.sh": planted})
+    episode = played(folder, "agent", "echo right > one", "echo right > two", "touch out")
+    assert episode.reward == pytest.approx(2 / 3), (episode.error, episode.notes)
+
+
+def test_programs_of_the_tests_of_steps_are_looked_up(tmp_path: Path) -> None:
+    """Where the task itself has no tests."""
+    folder = a_folder(tmp_path, **{"tasks/job/steps/two/tests/test.sh": "no-such-grader --all\n"}) / "tasks" / "job"
+    (folder / "tests" / "test.sh").unlink()
+    assert _lacking(folder) == {"no-such-grader"}
 
 
 def test_what_of_steps_is_refused_in_words(tmp_path: Path) -> None:

@@ -66,4 +66,4 @@ def test_metrics_and_the_summary_count_them(tmp_path: Path) -> None:
         assert summarise(run).notes == {"tested: timeout": 8, "tested: nonzero": 2}
         console = Console(width=200, file=io.StringIO())
         console.print(show_summary(run))
-    assert "rewards of 0: 8 x tested: timeout  2 x tested: nonzero" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "rewards of 0 or none: 8 x tested: timeout  2 x tested: nonzero" in console.file.getvalue()  # type: ignore[attr-defined]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from agentrl.types.episode import Episode, Turn
-from agentrl.types.figures.of_episodes import earned, succeeded
+from agentrl.types.figures.of_episodes import SUCCESS, earned, figure, succeeded
 from agentrl.types.figures.sums import vary
 from agentrl.types.parts.content import text_of
 
@@ -167,7 +167,9 @@ def _apart(one: str, other: str) -> str:
 def _outcome(episode: Episode) -> str:
     if episode.error is not None:
         return f"{episode.status}: {episode.error.line}"
-    return f"reward {earned(episode)} ({episode.status}, {episode.stop})"
+    counts, total = figure(episode, SUCCESS), earned(episode)
+    part = "" if counts == total else f", of which {counts:g} counts as success" if counts is not None else ""
+    return f"reward {total}{part} ({episode.status}, {episode.stop})"
 
 
 def _broke(episode: Episode) -> str:

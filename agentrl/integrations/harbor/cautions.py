@@ -29,17 +29,23 @@ def cautions(recipe: Recipe, tasks: Iterable[Task]) -> Iterator[str]:
         spec = recipe.sandbox.spec
         image = (task.sandbox or {}).get("image") or spec.image
         if recipe.sandbox.use == "namespace" and image is None:
-            for program in lacking(Path(about["folder"], "tests", "test.sh")) - _installers(recipe.rewards):
+            for program in _lacking(Path(about["folder"])) - _installers(recipe.rewards):
                 missing[program].append(task.id)
     if replayed:
         yield f"no container engine answers: Dockerfiles are replayed in the sandbox, not built ({_some(replayed)})"
     for program, ids in sorted(missing.items()):
         yield (
-            f"tests/test.sh of {_some(ids)} calls {program}, which this machine does not have, and the sandbox has no "
+            f"test.sh of {_some(ids)} calls {program}, which this machine does not have, and the sandbox has no "
             "image: name one that has it (tasks.args.image)"
         )
     for command, ids in left.items():
         yield f"left to the image, and not run: {' '.join(command.split())[:120]} ({_some(ids)})"
+
+
+def _lacking(folder: Path) -> set[str]:
+    """Returns the programs that this machine lacks and a task's tests call, or those of its steps."""
+    scripts = [folder / "tests" / "test.sh", *sorted(folder.glob("steps/*/tests/test.sh"))]
+    return {program for script in scripts if script.is_file() for program in lacking(script)}
 
 
 def _installers(rewards: Mapping[str, RewardSettings]) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,7 @@ from agentrl.chat.formats.parser import Reply
 from agentrl.integrations.harbor.config import read_task_toml
 from agentrl.integrations.harbor.prepare import folder_of, prepare
 from agentrl.integrations.harbor.steps import HarborStep, steps_of
-from agentrl.integrations.harbor.verifier import clear, verify_step
+from agentrl.integrations.harbor.verifier import Missing, StepScore, clear, verify_step
 from agentrl.rewards.grading import Unverified, graded
 from agentrl.sandbox.health import check_answers
 from agentrl.tools.base import Environment, Observation, own
@@ -39,6 +40,7 @@ class Harbor(Environment):
         self.steps: list[HarborStep] = []
         self.scores: list[float] = []
         self.notes: list[str] = []
+        self.missing: dict[str, Missing] = {}
         self.failed = False
 
     async def open(self, task: Task, sandbox: Sandbox | None) -> None:
@@ -47,7 +49,7 @@ class Harbor(Environment):
         await prepare(task, self.box)
         folder = folder_of(task)
         self.steps, self.scores, self.notes = steps_of(folder, read_task_toml(folder)), [], []
-        self.failed = False
+        self.missing, self.failed = {}, False
         if self.steps:
             self.timeout_s = max(self.timeout_s, _SETUP_S + 2 * max(step.timeout_s for step in self.steps) + _SPARE_S)
             await _begin(self.steps[0], self.box)
@@ -62,12 +64,14 @@ class Harbor(Environment):
         step = self.steps[len(self.scores)]
         try:
             verify = partial(verify_step, step, self.box, **self.settings)
-            value, note, others = await graded(verify, ["sandbox"], [self.box])
+            found = await graded(verify, ["sandbox"], [self.box])
         except Unverified as problem:  # as in the reward: the agent cannot void its episode
-            value, note, others = 0.0, str(problem), {}
-        self.scores.append(value)
-        self.notes.append(f"{step.name}: {value:g} ({note})" if note else f"{step.name}: {value:g}")
-        held = {"reward": value, **others}
+            found = StepScore(0.0, str(problem))
+        if found.missing is not None:
+            self.missing[step.name] = found.missing
+        self.scores.append(found.value)
+        self.notes.append(found.noted(step))
+        held = {"reward": found.value, **found.others}
         self.failed = any(held.get(key, 0.0) < least for key, least in step.least.items())
         if self.failed:
             return None
@@ -88,12 +92,15 @@ class Harbor(Environment):
 
     async def save(self) -> Any:
         """Returns the scores so far."""
-        return {"scores": self.scores, "notes": self.notes, "failed": self.failed} if self.steps else None
+        missing = {name: asdict(each) for name, each in self.missing.items()}
+        told = {"scores": self.scores, "notes": self.notes, "missing": missing, "failed": self.failed}
+        return told if self.steps else None
 
     async def restore(self, state: Any) -> None:
         """Restores the scores."""
         if isinstance(state, Mapping):
             self.scores, self.notes = [*state["scores"]], [*state["notes"]]
+            self.missing = {name: Missing(**each) for name, each in state["missing"].items()}
             self.failed = bool(state["failed"])
 
 

@@ -8,7 +8,7 @@ import secrets
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,7 @@ async def harbor(
     that was not reached counts 0.
 
     A verifier that exits with 126 or 127 because a program is missing raises an error instead, if it also does so in a
-    fresh sandbox and the agent was not asked to provide the program.
+    fresh sandbox and the agent was not asked to provide the program. So do the tests of a step.
 
     Args:
         key: key of the object in `reward.json`; ignored for a single entry. The note contains the other entries.
@@ -73,7 +73,8 @@ async def harbor(
     folder = folder_of(task)
     config = read_task_toml(folder)
     if config.steps:
-        return await _of_steps(steps_of(folder, config), config, sandbox, tools, key=key, guard=guard, offline=offline)
+        settings = {"key": key, "guard": guard, "offline": offline}
+        return await _of_steps(steps_of(folder, config), config, task, sandbox, open_sandbox, tools, **settings)
     own = task.data["harbor"].get("verifier")
 
     async def fresh() -> Sandbox:
@@ -105,8 +106,12 @@ async def harbor(
     untouched = await verify(await fresh())
     if isinstance(untouched, Scored) or (untouched.code, untouched.program) != (found.code, found.program):
         return Scored(0.0, f"it lacks a program only after the agent's work; {found.said}")
-    raise TaskError(
-        f"its verifier lacks {found.program or 'a program'}: {found.said}",
+    raise _lacks(task, "its verifier", found)
+
+
+def _lacks(task: Task, who: str, found: Missing) -> TaskError:
+    return TaskError(
+        f"{who} lacks {found.program or 'a program'}: {found.said}",
         place=f"task {task.id!r}",
         remedy="use an image that has it (tasks.args.image), or leave the task out (tasks.exclude)",
     )
@@ -151,33 +156,75 @@ class Verifier:
 
 
 async def _of_steps(
-    steps: Sequence[HarborStep], config: TaskToml, sandbox: Sandbox, tools: Sequence[Any], **settings: Any
+    steps: Sequence[HarborStep],
+    config: TaskToml,
+    task: Task,
+    sandbox: Sandbox,
+    open_sandbox: Callable[..., Awaitable[Sandbox]],
+    tools: Sequence[Any],
+    **settings: Any,
 ) -> Scored:
-    """Verifies the step that the episode ended in, and adds the scores of those before."""
+    """Verifies the step that the episode ended in, and adds the scores of those before.
+
+    Raises:
+        TaskError: a program of a step's tests is missing.
+    """
     leader = next(each for each in tools if hasattr(each, "scores") and hasattr(each, "steps"))
-    scores, notes = [*leader.scores], [*leader.notes]
+    scores, notes, missing = [*leader.scores], [*leader.notes], {**leader.missing}
     if not leader.failed and len(scores) < len(steps):
         step = steps[len(scores)]
-        value, note, _ = await verify_step(step, sandbox, **settings)
-        scores.append(value)
-        notes.append(f"{step.name}: {value:g} ({note})" if note else f"{step.name}: {value:g}")
+        found = await verify_step(step, sandbox, **settings)
+        if found.missing is not None:
+            missing[step.name] = found.missing
+        scores.append(found.value)
+        notes.append(found.noted(step))
+    for number, step in enumerate(steps[: len(scores)]):
+        if (lacked := missing.get(step.name)) is not None and not any(
+            owed(lacked.program, at, sandbox.spec)
+            for at in (folder_of(task), *(each.folder for each in steps[: number + 1]))
+        ):
+            untouched = await open_sandbox()
+            await prepare(task, untouched)
+            found = await verify_step(step, untouched, **settings)
+            if found.missing is not None and found.missing.program == lacked.program:
+                raise _lacks(task, f"the verifier of step {step.name!r}", lacked)
     notes += [f"{step.name}: not reached" for step in steps[len(scores) :]]
     if config.multi_step_reward_strategy == "final":
         return Scored(scores[-1] if len(scores) == len(steps) else 0.0, "; ".join(notes))
     return Scored(sum(scores) / len(steps), "; ".join(notes))
 
 
-async def verify_step(step: HarborStep, sandbox: Sandbox, **settings: Any) -> tuple[float, str, dict[str, float]]:
-    """Returns the reward of a step, a note, and the numbers of its `reward.json`."""
+@dataclass(frozen=True)
+class StepScore:
+    """Result of the tests of a step.
+
+    Attributes:
+        note: reason for a value of 0.
+        others: numbers of its `reward.json`.
+        missing: the tests could not start a program.
+    """
+
+    value: float
+    note: str = ""
+    others: Mapping[str, float] = field(default_factory=dict)
+    missing: Missing | None = None
+
+    def noted(self, step: HarborStep) -> str:
+        """Returns a line for the note of the episode."""
+        return f"{step.name}: {self.value:g} ({self.note})" if self.note else f"{step.name}: {self.value:g}"
+
+
+async def verify_step(step: HarborStep, sandbox: Sandbox, **settings: Any) -> StepScore:
+    """Runs the tests of a step."""
     if not await end_programs_of(sandbox):
-        return 0.0, "the agent's programs could not be ended", {}
+        return StepScore(0.0, "the agent's programs could not be ended")
     found = await _verify(Verifier(step.tests, step.timeout_s, step.env), sandbox, **settings)
     if isinstance(found, Missing):
-        return 0.0, found.said, {}
+        return StepScore(0.0, found.said, missing=found)
     value = found.value
     assert isinstance(value, float)
     others = {} if isinstance(found, NoVerdict) else _numbers(await _file(sandbox, "reward.json"))
-    return value, "" if value else found.note[-300:], others
+    return StepScore(value, "" if value else found.note[-300:], others)
 
 
 def _numbers(of_json: str | None) -> dict[str, float]:
