@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import string
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -99,10 +100,22 @@ class _Asked:
                 )
             return [*messages[:-1], {**messages[-1], "content": _with(messages[-1].get("content"), images)}]
         try:
-            text = (settings.prompt or "").format(**data)
+            text = _PROMPT.format(settings.prompt or "", **data)
         except (ValueError, KeyError, IndexError, AttributeError, TypeError) as error:  # e.g. {price:d} of a text
             raise TaskError(f"does not fit the prompt {settings.prompt!r}: {error}") from None
         return [{"role": "user", "content": _with(text, images)}]
+
+
+class _Prompt(string.Formatter):
+    """Formats prompts. Objects and lists of a row are written as JSON, as the row has them."""
+
+    def format_field(self, value: Any, spec: str) -> str:
+        if not spec and isinstance(value, Mapping | list):
+            return json.dumps(value, ensure_ascii=False, default=str)
+        return str(super().format_field(value, spec))
+
+
+_PROMPT = _Prompt()
 
 
 def _tools(given: Any, field: str) -> Any:

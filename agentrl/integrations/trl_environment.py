@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from agentrl.tools.base import Environment, tool
+from agentrl.tools.base import Environment, ToolResult, tool
 from agentrl.types.errors import RecipeError, ToolError
 from agentrl.types.task import Message, Task
 
@@ -22,7 +22,8 @@ class TrlEnvironment(Environment):
     """Plays an environment of TRL's `environment_factory`: each public method but `reset` and `get_reward` is a tool.
 
     `reset` gets the fields of the task's row that it names, all of them with `**row`, and `prompt`, the task's
-    messages. The text that it returns is a message of the user. A method that raises tells the model why.
+    messages. The text that it returns is a message of the user. A method that raises tells the model why; one that
+    returns a list of parts, texts and images, shows the model both.
     """
 
     def __new__(cls, factory: Callable[[], Any]) -> TrlEnvironment:
@@ -110,7 +111,7 @@ def _calling(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         async def call_async(self: TrlEnvironment, **arguments: Any) -> Any:
             try:
-                return await getattr(self.environment, name)(**arguments)
+                return _shown(await getattr(self.environment, name)(**arguments))
             except Exception as error:  # TRL shows it to the model, and environments rely on that
                 raise ToolError(str(error) or type(error).__name__) from error
 
@@ -119,11 +120,22 @@ def _calling(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(self: TrlEnvironment, **arguments: Any) -> Any:
         try:
-            return getattr(self.environment, name)(**arguments)
+            return _shown(getattr(self.environment, name)(**arguments))
         except Exception as error:
             raise ToolError(str(error) or type(error).__name__) from error
 
     return call
+
+
+def _shown(found: Any) -> Any:
+    """Returns a list of parts, `{"type": "text", "text": ...}` and `{"type": "image", "image": ...}`, as a result with
+    images; anything else as it is."""
+    parts = found if isinstance(found, list) else []
+    kinds = {each.get("type") if isinstance(each, Mapping) else None for each in parts}
+    if not parts or not kinds <= {"text", "image"}:
+        return found
+    texts = [str(each["text"]) for each in parts if each["type"] == "text"]
+    return ToolResult("\n".join(texts), images=[each["image"] for each in parts if each["type"] == "image"])
 
 
 def _accepted(reset: Callable[..., Any], row: Mapping[str, Any]) -> dict[str, Any]:

@@ -109,6 +109,12 @@ def test_messages_and_further_names(tmp_path: Path) -> None:
         tasks(tmp_path, parquet="t.parquet", messages="prompt", fields={"answer": "reward_model.gold"})
 
 
+def test_objects_and_lists_stand_in_a_prompt_as_json(tmp_path: Path) -> None:
+    lines(tmp_path / "rows.jsonl", [{"id": "a", "why": {"ok": True, "none": None, "city": "Zürich"}, "tags": ["x"]}])
+    (task,) = tasks(tmp_path, jsonl="rows.jsonl", prompt="{why} {tags}")
+    assert task.instruction[0]["content"] == '{"ok": true, "none": null, "city": "Zürich"} ["x"]'
+
+
 def test_values_that_json_has_not(tmp_path: Path) -> None:
     row = {"q": "?", "at": datetime.datetime(2026, 1, 2, 3), "price": decimal.Decimal("1.50"), "seed": None}
     table(tmp_path / "t.parquet", [row])

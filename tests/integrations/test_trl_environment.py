@@ -9,10 +9,13 @@ import pytest
 
 import agentrl
 from agentrl.api.recipes import given_recipe
+from agentrl.integrations.trl_environment import _shown
 from agentrl.rollouts.builder import build
 from agentrl.store.run_dir import RunDir
+from agentrl.tools.base import ToolResult
 from agentrl.types.episode import Episode
 from agentrl.types.errors import RecipeError
+from tests.images import png
 
 # Nothing here imports agentrl but the script.
 CODE = '''
@@ -150,3 +153,11 @@ def test_an_environment_without_a_reward_is_named(lock: Path) -> None:
     assert episode.error is not None
     assert "Bare has no get_reward and no reward" in episode.error.message
     assert episode.reward is None
+
+
+async def test_a_list_of_texts_and_images_shows_both() -> None:
+    """As TRL's own example with a camera returns it."""
+    parts = [{"type": "image", "image": png(4, 4)}, {"type": "text", "text": "a road"}]
+    assert _shown(parts) == ToolResult("a road", images=[png(4, 4)])
+    for other in ([], "text", [1, 2], [{"type": "audio"}], ["a", {"type": "text", "text": "b"}], {"type": "text"}):
+        assert _shown(other) is other

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from agentrl.api.certify.findings import passed
+from agentrl.api.certify.findings import gold_passes, passed
 from agentrl.config.rewards import Gate
 from agentrl.curriculum.methods.dart import DartRollouts, DartSuccesses, DartTurns
 from agentrl.curriculum.methods.difficulty import Vade, Vas
@@ -103,6 +103,16 @@ def test_success_is_what_the_recipe_names() -> None:
         assert passed(each, 1.0) is succeeded(each) is is_one
     with pytest.raises(RecipeError, match="'setled' is no component"):
         RewardSet.from_recipe(rewards, success="setled")
+
+
+def test_a_gold_that_fails_is_shown_with_what_counts() -> None:
+    """A reward above 1 that fails was printed alone: the turns' part counts as no success."""
+    episode = scored({"settled": {"use": full, "weight": 0.95}}, {"settled": 1.0})
+    episode = msgspec.structs.replace(episode, turns=[turn(0, reward=0.1)])
+    (said,) = gold_passes([episode], 1.0).tasks.values()
+    assert said.startswith("reward 1.05, of which 0.95 counts as success (done")
+    whole = scored({"settled": {"use": full, "weight": 0.5}}, {"settled": 1.0})
+    assert gold_passes([whole], 1.0).tasks == {"t": "reward 0.5 (done, )"}
 
 
 @pytest.mark.parametrize("name", ["reward", "total"])
