@@ -234,7 +234,7 @@ def require_whole(path: Path) -> None:
 
 
 def _with(own: str, again: str) -> str:
-    """Joins the remedies of a failure and of its command. What both say, to run the command again, is said once."""
+    """Joins the remedies of a failure and of its command, which may both end in running the command again."""
     if own.endswith(_SAME_COMMAND) and _SAME_COMMAND in again:
         return own + again.partition(_SAME_COMMAND)[2]
     return f"{own}\n     {again}" if own else again
