@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import string
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,12 +61,15 @@ class _Asked:
             TaskError: the row does not fit.
         """
         settings, data = self.settings, row.data
+        fields = {name: inside(data, path, f"tasks.fields.{name}") for name, path in settings.fields.items()}
+        shown = {**data, **fields}
+        shown |= {path: inside(data, path, "tasks.prompt") for path in self.prompt if "." in path and path not in shown}
         for name, why in self.needed.items():
-            if name not in data:
+            if name not in (shown if name in self.prompt else data):
                 raise TaskError(f"the row has no field {name!r}", remedy=f"it has: {', '.join(data)}; {why}")
         held = {key: inside(data, path, f"tasks.{key}") for key, path in self.named.items()}
         for name in self.prompt:
-            if data[name] is None:
+            if shown[name] is None:
                 raise TaskError(f"{name!r} is empty (null), and the prompt shows it", remedy="drop or fill such rows")
         if (wrong := complaint(self.schema, data)) is not None:
             wrong = wrong.replace("argument", "column", 1)
@@ -74,17 +77,17 @@ class _Asked:
         if "id" in held and not isinstance(held["id"], str | int):
             raise TaskError(f"the id {settings.id!r} is {held['id']!r:.80}", remedy="give text or whole numbers")
         id = str(held["id"]) if "id" in held else f"{row.stem}-{row.number}"
-        instruction = self._instruction(row, held)
+        instruction = self._instruction(row, held, shown)
         if "images" in held:
             data = {name: value for name, value in data.items() if not _holds_bytes(value)}
-        data |= {name: inside(row.data, path, f"tasks.fields.{name}") for name, path in settings.fields.items()}
+        data = {**data, **fields}
         seed, sandbox = data.get("seed") or 0, from_json(held.get("sandbox"))
         if isinstance(sandbox, str) and sandbox.strip():
             sandbox = {"image": sandbox}
         tools = _tools(held["tools"], str(settings.tools)) if "tools" in held else None
         return Task(id=id, instruction=instruction, data=data, seed=seed, tools=tools, sandbox=sandbox).checked()
 
-    def _instruction(self, row: Row, held: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def _instruction(self, row: Row, held: Mapping[str, Any], shown: Mapping[str, Any]) -> list[dict[str, Any]]:
         settings, data = self.settings, row.data
         images = _images(held["images"], str(settings.images), row.folder) if "images" in held else None
         if settings.messages:
@@ -100,14 +103,17 @@ class _Asked:
                 )
             return [*messages[:-1], {**messages[-1], "content": _with(messages[-1].get("content"), images)}]
         try:
-            text = _PROMPT.format(settings.prompt or "", **data)
+            text = _PROMPT.vformat(settings.prompt or "", (), shown)
         except (ValueError, KeyError, IndexError, AttributeError, TypeError) as error:  # e.g. {price:d} of a text
             raise TaskError(f"does not fit the prompt {settings.prompt!r}: {error}") from None
         return [{"role": "user", "content": _with(text, images)}]
 
 
 class _Prompt(string.Formatter):
-    """Formats prompts. Objects and lists of a row are written as JSON, as the row has them."""
+    """Formats prompts. Fields may be paths; objects and lists of a row are written as JSON, as the row has them."""
+
+    def get_field(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        return kwargs[name], name
 
     def format_field(self, value: Any, spec: str) -> str:
         if not spec and isinstance(value, Mapping | list):
@@ -174,7 +180,7 @@ _BRACES = "{field} is replaced by the row's, braces of the text are written {{ a
 
 
 def _fields(prompt: str) -> list[str]:
-    """Returns the fields of a prompt: of `{user.name}` and `{items[0]}` the first part."""
+    """Returns the fields of a prompt, which may be paths."""
     try:
         names = [name for _, name, _, _ in string.Formatter().parse(prompt) if name is not None]
     except ValueError as error:

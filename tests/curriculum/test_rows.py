@@ -115,6 +115,15 @@ def test_objects_and_lists_stand_in_a_prompt_as_json(tmp_path: Path) -> None:
     assert task.instruction[0]["content"] == '{"ok": true, "none": null, "city": "Zürich"} ["x"]'
 
 
+def test_a_prompt_shows_what_lies_inside_of_a_row(tmp_path: Path) -> None:
+    lines(tmp_path / "rows.jsonl", [{"id": "a", "issues": [{"title": "Broken"}], "org": {"name": "me"}}])
+    (task,) = tasks(tmp_path, jsonl="rows.jsonl", prompt="{org.name}: {title}", fields={"title": "issues.0.title"})
+    assert task.instruction[0]["content"] == "me: Broken"
+    assert task.data["title"] == "Broken"
+    with pytest.raises(TaskError, match="rows.jsonl:1: .*tasks.prompt.*issues"):
+        tasks(tmp_path, jsonl="rows.jsonl", prompt="{issues.1.title}")
+
+
 def test_values_that_json_has_not(tmp_path: Path) -> None:
     row = {"q": "?", "at": datetime.datetime(2026, 1, 2, 3), "price": decimal.Decimal("1.50"), "seed": None}
     table(tmp_path / "t.parquet", [row])
