@@ -173,7 +173,7 @@ def test_an_agent_cannot_get_out_of_a_step_by_a_missing_program(tmp_path: Path) 
 
 
 def test_programs_of_the_tests_of_steps_are_looked_up(tmp_path: Path) -> None:
-    """Where the task itself has no tests."""
+    """A task may have tests in its steps only."""
     folder = a_folder(tmp_path, **{"tasks/job/steps/two/tests/test.sh": "no-such-grader --all\n"}) / "tasks" / "job"
     (folder / "tests" / "test.sh").unlink()
     assert _lacking(folder) == {"no-such-grader"}

@@ -156,7 +156,7 @@ def test_an_environment_without_a_reward_is_named(lock: Path) -> None:
 
 
 async def test_a_list_of_texts_and_images_shows_both() -> None:
-    """As TRL's own example with a camera returns it."""
+    """TRL's own example with a camera returns such a list."""
     parts = [{"type": "image", "image": png(4, 4)}, {"type": "text", "text": "a road"}]
     assert _shown(parts) == ToolResult("a road", images=[png(4, 4)])
     for other in ([], "text", [1, 2], [{"type": "audio"}], ["a", {"type": "text", "text": "b"}], {"type": "text"}):
