@@ -229,11 +229,11 @@ def require_whole(path: Path) -> None:
         f"{len(lost)} of {len(wanted)} episodes ({len(lost) / len(wanted):.0%}) are missing: {causes}"
         + (f"; the last: {failure_line(last)}" if last is not None else ""),
         place=f"{path}, episode {last['episode']}, stage {last['stage']}" if last is not None else str(path),
-        remedy=_with(own, again),
+        remedy=_joined(own, again),
     )
 
 
-def _with(own: str, again: str) -> str:
+def _joined(own: str, again: str) -> str:
     """Joins the remedies of a failure and of its command, which may both end in running the command again."""
     if own.endswith(_SAME_COMMAND) and _SAME_COMMAND in again:
         return own + again.partition(_SAME_COMMAND)[2]

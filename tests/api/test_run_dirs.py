@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentrl.api.run_dirs import _with
+from agentrl.api.run_dirs import _joined
 
 AGAIN = "fix the cause and run the same command again: it adds the missing episodes"
 
@@ -21,4 +21,4 @@ AGAIN = "fix the cause and run the same command again: it adds the missing episo
     ],
 )
 def test_one_remedy_of_two_that_say_the_same(own: str, expected: str) -> None:
-    assert _with(own, AGAIN) == expected
+    assert _joined(own, AGAIN) == expected

@@ -42,16 +42,16 @@ RUN cat > /opt/own/said <<'END' && chmod +x /opt/own/said && true
 #!/bin/sh
 echo "it's \\"said\\" for $LIMIT"
 END
-COPY --chmod=755 <<END /opt/own/written
-#!/bin/sh
-echo written $LIMIT
-END
+COPY --chmod=755 <<-"END" /opt/own/written
+	#!/bin/sh
+	echo written $LIMIT
+	END
 """
 LOOK = (
     "cat /etc/own.conf /opt/made/text /app/here numbers.txt; tool; LIMIT=4 said; LIMIT=4 written; echo $LIMIT; "
     "touch /app/new && ls /app | wc -l"
 )
-SEEN = 'from-system\nmade\na heredoc\n1\n2\n7\nran\nit\'s "said" for 4\nwritten 3\n3\n3\n'
+SEEN = 'from-system\nmade\na heredoc\n1\n2\n7\nran\nit\'s "said" for 4\nwritten 4\n3\n3\n'
 
 
 def a_folder(tmp_path: Path, **files: str) -> Path:

@@ -177,7 +177,7 @@ def _id_of(image: str, asked: str, api: Any, place: str) -> str:
     raise TaskError(f"the engine has no image {image!r}{taken}", place=place, remedy=f"{get}; {other}")
 
 
-_WRITTEN = r"(?:--chmod=(\d+)\s+)?<<-?([\"']?)(\w+)\2\s+(\S+)\n((?:.*\n)*)\s*\3$"
+_WRITTEN = r"(?:--chmod=(\d+)\s+)?<<(-?[\"']?)(\w+)[\"']?\s+(\S+)\n((?:.*\n)*)\s*\3$"
 """A file that stands in the Dockerfile: `COPY <<EOF /app/file`. With `/` at the end it has the name EOF."""
 
 
@@ -187,14 +187,13 @@ def _classic(word: str, rest: str) -> Iterator[str]:
         rest = re.sub(r"^(--(mount=type=cache|network|security)\S*\s+)+", "", rest)
         if here := re.match(r"<<-?\s*['\"]?(\w+)['\"]?\n(.*)\n\s*\1$", rest, re.DOTALL):
             rest = json.dumps(["/bin/sh", "-c", here[2]])
-        elif "\n" in rest and "<<" in rest:  # a command with one: the shell reads it, and the builder one line
+        elif re.match(r"(?!--).*<<.*\n", rest):  # the shell reads the here-document: the builder takes one line
             rest = json.dumps(["/bin/sh", "-c", rest])
     elif word in ("COPY", "ADD") and (written := re.match(_WRITTEN, rest)):
-        bits, quote, end, target, text = written.groups()
+        bits, opens, end, target, text = written.groups()
         at = shlex.quote(target + end if target.endswith("/") else target)
-        script = (
-            f"mkdir -p $(dirname {at}) && cat > {at} <<{quote}{end}{quote} && chmod {bits or 644} {at}\n{text}{end}\n"
-        )
+        here = f"<<{opens}{end}{opens.lstrip('-')}"
+        script = f"mkdir -p $(dirname {at}) && cat > {at} {here} && chmod {bits or 644} {at}\n{text}{end}\n"
         yield f"RUN {json.dumps(['/bin/sh', '-c', script])}"
         return
     elif word in ("COPY", "ADD") and (mode := re.search(r"(?:^|\s)--chmod=(\S+)", rest)):

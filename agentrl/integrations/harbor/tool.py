@@ -100,7 +100,7 @@ class Harbor(Environment):
         """Restores the scores."""
         if isinstance(state, Mapping):
             self.scores, self.notes = [*state["scores"]], [*state["notes"]]
-            self.missing = {name: Missing(**each) for name, each in state["missing"].items()}
+            self.missing = {name: Missing(**each) for name, each in state.get("missing", {}).items()}
             self.failed = bool(state["failed"])
 
 

@@ -186,7 +186,8 @@ async def _of_steps(
             untouched = await open_sandbox()
             await prepare(task, untouched)
             found = await verify_step(step, untouched, **settings)
-            if found.missing is not None and found.missing.program == lacked.program:
+            again = found.missing
+            if again is not None and (again.code, again.program) == (lacked.code, lacked.program):
                 raise _lacks(task, f"the verifier of step {step.name!r}", lacked)
     notes += [f"{step.name}: not reached" for step in steps[len(scores) :]]
     if config.multi_step_reward_strategy == "final":
