@@ -192,8 +192,8 @@ def _classic(word: str, rest: str) -> Iterator[str]:
     elif word in ("COPY", "ADD") and (written := re.match(_WRITTEN, rest)):
         bits, opens, end, target, text = written.groups()
         at = shlex.quote(target + end if target.endswith("/") else target)
-        here = f"<<{opens}{end}{opens.lstrip('-')}"
-        script = f"mkdir -p $(dirname {at}) && cat > {at} {here} && chmod {bits or 644} {at}\n{text}{end}\n"
+        marks = f"<<{opens}{end}{opens.lstrip('-')}"
+        script = f"mkdir -p $(dirname {at}) && cat > {at} {marks} && chmod {bits or 644} {at}\n{text}{end}\n"
         yield f"RUN {json.dumps(['/bin/sh', '-c', script])}"
         return
     elif word in ("COPY", "ADD") and (mode := re.search(r"(?:^|\s)--chmod=(\S+)", rest)):
