@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import deque
 from contextlib import suppress
 
 from agentrl.tools.builtin.web.client import BrowserContext, BrowserLost, Driver
@@ -17,6 +16,9 @@ FOLDER = "/tmp/.agentrl-browser"
 CHROMIUM = "/usr/bin/chromium"
 """Path of Chromium in the image `agentrl/browser`."""
 
+_SAID = 8000  # characters of its stderr that are kept
+_READ_S = 2.0  # maximum wait for the rest of its stderr, once it has ended
+
 _MISSING = ("No module named 'playwright'", "Executable doesn't exist")
 """Messages of the driver if the image lacks a component."""
 
@@ -25,8 +27,8 @@ class InsideDriver:
     """Driver with its own Chromium; both end with the sandbox."""
 
     def __init__(self, process: Process) -> None:
-        self._process, self._last = process, deque[str](maxlen=20)
-        self.driver = Driver(process.write, self._kill, lambda: "\n".join(self._last), inside=True)
+        self._process, self._said = process, ""
+        self.driver = Driver(process.write, self._kill, lambda: self._said, inside=True)
         self._readers = asyncio.create_task(self._answers()), asyncio.create_task(self._complaints())
         self._killing: asyncio.Task[None] | None = None
 
@@ -55,7 +57,8 @@ class InsideDriver:
         try:
             return await self.driver.context(**options)
         except BrowserLost as error:
-            said = "\n".join([str(error), *self._last])
+            await self._complained()
+            said = f"{error}\n{self._said}"
             if any(sign in said for sign in _MISSING):
                 raise SandboxImageUnusable(
                     f"the sandbox of web has no browser: {said.strip().splitlines()[-1][:200]}",
@@ -66,10 +69,15 @@ class InsideDriver:
     async def close(self) -> None:
         """Ends the driver."""
         self.driver.ended()
-        for reader in self._readers:
-            reader.cancel()
         with suppress(SandboxError, OSError):
             await self._process.kill()
+        await self._complained()
+        for reader in self._readers:
+            reader.cancel()
+
+    async def _complained(self) -> None:
+        """Waits until the stderr of the driver, which has ended, is read: its stdout may end first."""
+        await asyncio.wait(self._readers[1:], timeout=_READ_S)
 
     def _kill(self) -> None:
         self._killing = asyncio.create_task(self.close())
@@ -89,4 +97,4 @@ class InsideDriver:
     async def _complaints(self) -> None:
         with suppress(SandboxError, OSError):
             while data := await self._process.read("stderr"):
-                self._last.extend(data.decode("utf-8", "replace").splitlines())
+                self._said = (self._said + data.decode("utf-8", "replace"))[-_SAID:]

@@ -97,6 +97,34 @@ async def test_a_driver_that_babbles_is_lost_at_once_and_ends() -> None:
     await inside.close()
 
 
+class Crashed(Babbling):
+    """A sandbox process that has ended, and whose stderr arrives late and in parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._complaints = [
+            b"Traceback (most recent call last):\nModuleNotFoundError: No module na",
+            b"med 'playwright'\n",
+        ]
+
+    async def read(self, stream: str = "stdout", most: int = 0) -> bytes:
+        await asyncio.sleep(0.02 if stream == "stderr" else 0)
+        return self._complaints.pop(0) if stream == "stderr" and self._complaints else b""
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+async def test_the_last_words_of_a_driver_are_waited_for(refuses: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def write(self: Babbling, data: bytes) -> None:
+        raise BrokenPipeError
+
+    if refuses:
+        monkeypatch.setattr(Crashed, "write", write)
+    inside = InsideDriver(Crashed())  # type: ignore[arg-type]
+    with pytest.raises(SandboxImageUnusable, match="No module named 'playwright'"):
+        await inside.context()
+    await inside.close()
+
+
 async def test_a_sandbox_without_a_browser_is_said_to_have_none(backend: NamespaceBackend) -> None:
     sandbox = await backend.create(SandboxSpec())
     web = Web(url=URL, where="sandbox", chromium=CHROMIUM)
