@@ -26,7 +26,16 @@ from agentrl.rewards.score import Live, Score
 from agentrl.rewards.spans import Decode, Span, Spanned, placed
 from agentrl.rewards.steps import Values, apply
 from agentrl.types.episode import POLICY, Episode, GateVerdict, Turn
-from agentrl.types.errors import AgentRLError, MissingExtra, RecipeError, TaskError, asked_to_stop, nearest, place_of
+from agentrl.types.errors import (
+    AgentRLError,
+    MissingExtra,
+    RecipeError,
+    TaskError,
+    ToolServerEnded,
+    asked_to_stop,
+    nearest,
+    place_of,
+)
 from agentrl.types.figures.of_episodes import NAMED, SUCCESS
 from agentrl.types.figures.sums import total
 from agentrl.types.sandbox import SandboxBroken, SandboxExpired
@@ -136,9 +145,9 @@ class Component:
     ) -> tuple[Values, str]:
         """Scores an episode. Returns the outcome, or a list with one entry per turn, and a note.
 
-        The value is 0 if the agent's programs broke the sandbox. It is also 0 if the function does not handle an
-        exception of the agent's sandbox about files or processes (OSError: no file, a folder, too large, ...): that is
-        not a bug of the function.
+        The value is 0 if the agent's programs broke the sandbox, or ended a tool's server in two attempts. It is also
+        0 if the function does not handle an exception of the agent's sandbox about files or processes (OSError: no
+        file, a folder, too large, ...): that is not a bug of the function.
 
         Raises:
             RewardError: the function raised, or returned a value that is not a reward.
@@ -173,7 +182,9 @@ class Component:
                 found = await self.call(given, boxes)
                 value, note = (found.value, text(found.note)) if isinstance(found, Scored) else (found, "")
             return apply(self.steps, self.check(value, episode, left.decode)), note
-        except (SandboxBroken, SandboxExpired) as error:
+        except (SandboxBroken, SandboxExpired, ToolServerEnded) as error:
+            if isinstance(error, ToolServerEnded) and not left.suspected:
+                raise
             value = [0.0] * len(episode.turns) if "turn" in self.wants else 0.0
             return apply(self.steps, value), str(error)
         except AgentRLError as error:

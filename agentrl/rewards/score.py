@@ -66,6 +66,7 @@ class Live:
         info: of its environments.
         read_blob: gives the bytes of an image or of a long output, by its hash.
         decode: gives the text of sampled tokens; None: no tokenizer is at hand.
+        suspected: True if the agent may have ended a tool's server in an earlier attempt.
     """
 
     env: Any = None
@@ -73,3 +74,4 @@ class Live:
     info: Mapping[str, Any] = field(default_factory=dict)
     read_blob: Callable[[str], bytes] | None = None
     decode: Decode | None = None
+    suspected: bool = False

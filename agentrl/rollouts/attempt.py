@@ -241,7 +241,7 @@ class Attempt:
         self.info = {**(self.session.info if self.session is not None else {}), **info_of(self.environments)}
         read = self.session.images.read if self.session is not None else None
         decode = self.context.renderer.tokenizer.decode
-        live = Live(next(iter(self.environments), None), self.tools, self.info, read, decode)
+        live = Live(next(iter(self.environments), None), self.tools, self.info, read, decode, self.suspected)
         # Components see the episode as stored, but without its reward.
         try:
             async with within(self.context.limits.score_s, "scoring", "limits.score_s", self.sandbox):

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from agentrl.types.errors import RecipeError
+from agentrl.types.errors import RecipeError, TaskError
+from agentrl.types.paths import neighbours
 from agentrl.types.task import Task
 from agentrl.types.task_fields import fill, names, of_task
+
+FOLDER = "{folder}"
+"""Placeholder of the folder that an episode has of its own."""
 
 
 class McpSettings(BaseModel):
@@ -22,11 +27,14 @@ class McpSettings(BaseModel):
         None,
         min_length=1,
         description="Starts a server that speaks over stdio. {id}, {instruction} and {data.KEY} are the task's, here "
-        "and in url, env and headers.",
+        "and in url, env, headers and files. {folder} is a new folder of the episode, here and in env.",
     )
     url: str | None = Field(None, pattern=r"^https?://", description="Of a server that speaks streamable HTTP.")
     env: dict[str, str] = Field({}, description="Environment of the command; $NAME is a variable of this process.")
     headers: dict[str, str] = Field({}, description="Sent to the URL; $NAME is a variable of this process.")
+    files: dict[str, str] = Field(
+        {}, description="Files and folders that are copied into {folder} before the server starts. NAME: PATH."
+    )
     include: tuple[str, ...] | None = Field(None, description="The tools that are offered; default: all.")
     exclude: tuple[str, ...] = Field((), description="Tools that are not offered.")
     prefix: str = Field("", description="Stands before the name of each tool.")
@@ -44,6 +52,12 @@ class McpSettings(BaseModel):
             raise ValueError("give either command: [program, argument, ...] or url: http://...")
         if self.shared and self.places:
             raise ValueError(f"a shared server is told nothing of one task: remove 'shared', or {{{min(self.places)}}}")
+        if self.shared and self.own_folder:
+            raise ValueError("a shared server has no folder of one episode: remove 'shared', or {folder} and files")
+        if self.files and not self._names_folder:
+            raise ValueError("files are copied to {folder}: name it in command or env")
+        if outside := [name for name in self.files if not _inside(name)]:
+            raise ValueError(f"files: {outside[0]!r} is not a name in {{folder}}")
         if (self.env and self.url) or (self.headers and self.command):
             raise ValueError("env belongs to command, and headers to url")
         return self
@@ -51,16 +65,35 @@ class McpSettings(BaseModel):
     @property
     def places(self) -> set[str]:
         """Placeholders of the task: `id`, `instruction`, `data.KEY`."""
-        return names(" ".join([*(self.command or ()), self.url or "", *self.env.values(), *self.headers.values()]))
+        named = [*self.env.values(), *self.headers.values(), *self.files.values()]
+        return names(" ".join([*(self.command or ()), self.url or "", *named]))
 
-    def of(self, task: Task) -> McpSettings:
+    @property
+    def own_folder(self) -> bool:
+        """True if each episode needs a folder of its own."""
+        return bool(self.files) or self._names_folder
+
+    @property
+    def _names_folder(self) -> bool:
+        return any(FOLDER in text for text in (*(self.command or ()), *self.env.values()))
+
+    def of(self, task: Task, folder: Path | None = None) -> McpSettings:
         """Returns the settings with placeholders and variables of this process filled in.
+
+        Args:
+            folder: replaces `{folder}`; None: `{folder}` stays.
 
         Raises:
             RecipeError: a variable is not set.
-            TaskError: the task lacks a key of `{data.KEY}`.
+            TaskError: the task lacks a key of `{data.KEY}`, or one of `files` does not exist.
         """
         known = of_task(task) if self.places else {}
+        files = {name: fill(path, known) for name, path in self.files.items()}
+        if missing := [path for path in files.values() if not os.path.exists(path)]:
+            remedy = neighbours(Path(missing[0])) or "a path that begins with ./ is relative to the recipe's folder"
+            raise TaskError(f"mcp: files: there is no {missing[0]}", place=f"task {task.id}", remedy=remedy)
+        if folder is not None:
+            known = {**known, "folder": str(folder)}
         command, url = self.command, self.url
         if command is not None:
             command = tuple(fill(part, known) for part in command)
@@ -68,7 +101,7 @@ class McpSettings(BaseModel):
             url = fill(url, known)
         self.check_variables()
         env, headers = _values(self.env, known), _values(self.headers, known)
-        return self.model_copy(update={"command": command, "url": url, "env": env, "headers": headers})
+        return self.model_copy(update={"command": command, "url": url, "env": env, "headers": headers, "files": files})
 
     def check_variables(self) -> None:
         """Checks that the variables `$NAME` are set, in whose place recipes contain no secrets.
@@ -87,6 +120,12 @@ class McpSettings(BaseModel):
     def server(self) -> str:
         """Label of the server in messages."""
         return f"MCP server {self.url or ' '.join(self.command or ())}"
+
+
+def _inside(name: str) -> bool:
+    """Returns True if a name lies in the folder that it is relative to."""
+    path = PurePosixPath(name)
+    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts
 
 
 def _values(given: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:

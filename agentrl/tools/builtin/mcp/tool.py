@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import json
-from collections.abc import Sequence
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentrl.tools.base import Environment, ToolResult
@@ -39,26 +43,47 @@ class Mcp(Environment):
             check_program(settings.command[0], "mcp: command")
         self.settings, self.timeout_s = settings, settings.timeout_s
         self._connection: Connection | None = None
+        self._folder: Path | None = None
         self._listed: list[Any] | None = None
         self._offered: list[SchemaTool] = []
 
     async def open(self, task: Task, sandbox: Sandbox | None) -> None:
-        """Connects to the server or starts it.
+        """Connects to the server or starts it, with copies of its files in a new folder.
 
         Raises:
-            TaskError: the task lacks data that the settings name.
+            TaskError: the task lacks data that the settings name, or a file of theirs does not exist.
             ServerLost: the server does not start, or does not answer.
         """
-        self._connection = await connect(self.settings.of(task))
+        if self.settings.own_folder:
+            self._folder = Path(tempfile.mkdtemp(prefix="agentrl-mcp-"))
+        settings = self.settings.of(task, self._folder)
+        if self._folder is not None:
+            await asyncio.to_thread(copy_files, settings.files, self._folder)
+        self._connection = await connect(settings)
 
     def check_task(self, task: Task) -> None:
         """Checks that the task has the data that the settings name."""
         self.settings.of(task)
 
     async def close(self) -> None:
-        """Closes the session unless it is shared by all episodes."""
-        if self._connection is not None:
-            await leave(self._connection)
+        """Closes the session unless it is shared by all episodes. Removes the episode's folder."""
+        try:
+            if self._connection is not None:
+                await leave(self._connection)
+        finally:
+            if self._folder is not None:
+                await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+
+    async def ask(self, name: str, **arguments: Any) -> str:
+        """Calls a tool of the server for a reward and returns its text.
+
+        The recipe may hide the tool from the model (`exclude`). `name` is the server's, without `prefix`.
+
+        Raises:
+            ToolError: the server reports a failed call, or has no such tool.
+            ServerLost: the server has died. If the agent may have ended it, twice, the reward is 0.
+        """
+        return (await self._call(name, arguments)).text
 
     async def check_answers(self) -> None:
         """Checks that the server is not frozen."""
@@ -86,6 +111,17 @@ class Mcp(Environment):
     async def _call(self, name: str, arguments: dict[str, Any]) -> ToolResult:
         assert self._connection is not None
         return result_of(await self._connection.call(name, arguments))
+
+
+def copy_files(files: Mapping[str, str], folder: Path) -> None:
+    """Copies files and folders into a folder: the original's path by the name of the copy."""
+    for name, original in files.items():
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if Path(original).is_dir():
+            shutil.copytree(original, target, symlinks=True)
+        else:
+            shutil.copy2(original, target)
 
 
 def result_of(said: Any) -> ToolResult:

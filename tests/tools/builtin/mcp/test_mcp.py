@@ -366,6 +366,56 @@ async def test_an_agent_that_ends_its_server_again_has_a_reward(tmp_path: Path) 
     assert "exit code 5" in failures[0]["message"]
 
 
+async def tally_says(env: Mcp) -> float:
+    return float((await env.ask("tally")).partition(" ")[0])
+
+
+async def test_a_reward_asks_the_server_also_for_a_tool_that_the_model_is_not_offered(tmp_path: Path) -> None:
+    rewards = {"tally": f"{__name__}:tally_says"}
+    tools = [{"use": "mcp", **STDIO, "exclude": ["tally"], "prefix": "shop_"}]
+    parts = make_parts(tmp_path, tools=tools, rewards=rewards)
+
+    def plays(task: Any, rng: Any) -> Any:
+        yield Say("bye")
+
+    episode = await play_one(make_context(parts, plays))
+    assert (episode.status, episode.components, episode.reward) == ("done", {"tally": 1.0}, 1.0)
+
+
+async def test_an_agent_that_ends_its_server_before_the_reward_asks_it_gets_0_the_second_time(tmp_path: Path) -> None:
+    """Ending it once may be an accident. Ending it again must not make the episode void."""
+    ends = 'listed["tools/call"] > 1 and os._exit(5)\n        '
+    code = begins(9).replace('result = {"content"', ends + 'result = {"content"')
+    parts = make_parts(
+        tmp_path, tools=[{"use": "mcp", **script(code, timeout_s=300)}],
+        rewards={"tally": f"{__name__}:tally_says"}, limits={"backoff_s": 0.0, "retries": 3},
+    )  # fmt: skip
+    failures: list[dict[str, Any]] = []
+
+    def plays(task: Any, rng: Any) -> Any:
+        yield Say(calls=[("add", {})])
+        yield Say("bye")
+
+    (episode,) = await collect(make_context(parts, plays), specs(1), failures=failures)
+    assert (episode.status, episode.attempt, episode.components) == ("done", 1, {"tally": 0.0})
+    assert [(each["stage"], each["final"]) for each in failures] == [("score", False)]
+
+
+async def test_an_episode_has_copies_of_the_files_in_a_folder_that_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "shops" / "tea").mkdir(parents=True)
+    (tmp_path / "shops" / "tea" / "stock").write_text("3")
+    settings = {**STDIO, "env": {"AT": "{folder}"}, "files": {"of/shop": str(tmp_path / "shops" / "{data.shop}")}}
+    tool = Mcp(McpSettings.model_validate(settings))
+    await tool.open(Task.of("t", "?", shop="tea"), None)
+    copied = Path(await Opened(tool).text("variable", which="AT"))
+    (copied / "of" / "shop" / "stock").write_text("2")
+    await tool.close()
+    assert (tmp_path / "shops" / "tea" / "stock").read_text() == "3", "the original stays as it was"
+    assert not copied.exists()
+    with pytest.raises(TaskError, match=r"task t: mcp: files: there is no .*shops/milk\n.*shops has: tea"):
+        Mcp(McpSettings.model_validate(settings)).check_task(Task.of("t", "?", shop="milk"))
+
+
 FREEZES = begins(9).replace('if asked["params"]["name"]', "if os.kill(os.getpid(), 19) or asked['params']['name']")
 """A server that stops when it is called."""
 

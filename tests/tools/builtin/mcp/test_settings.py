@@ -37,6 +37,20 @@ def test_a_shared_server_is_told_nothing() -> None:
         McpSettings(command=("serve",), shared=-1)
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"command": ("serve", "{folder}"), "shared": True}, "no folder of one episode: remove 'shared'"),
+        ({"command": ("serve",), "files": {"a": "b"}}, r"files are copied to {folder}: name it in command or env"),
+        ({"command": ("serve", "{folder}"), "files": {"../a": "b"}}, r"'../a' is not a name in {folder}"),
+        ({"command": ("serve", "{folder}"), "files": {"/a": "b"}}, r"'/a' is not a name in {folder}"),
+    ],
+)
+def test_a_folder_of_an_episode_is_checked(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        McpSettings.model_validate(settings)
+
+
 def test_a_task_without_the_key_is_found_before_the_first_episode(tmp_path: Path) -> None:
     (tmp_path / "tasks.jsonl").write_text('{"db": "a", "q": "?"}\n{"bd": "b", "q": "?"}\n')
     (tmp_path / "recipe.yaml").write_text(
