@@ -43,6 +43,7 @@ class RewardStep(Section):
     normalise: tuple[float, float] | None = Field(None, description="Map [low, high] to [0, 1].")
     clip: tuple[float, float] | None = Field(None, description="Clip values to [low, high].")
     backward: Noise | None = Field(None, description="Backward correction for a noisy verifier.")
+    at_least: float | None = Field(None, description="1 if the value is at least this, else 0.")
     forward: Noise | None = Field(None, description="Forward correction for a noisy binary verifier.")
     process_clip: float | None = Field(None, description="eta in min(p - eta, 0).")
     process_delta: bool | None = Field(None, description="true: replace p_k by p_k - p_{k+1} over the turns.")

@@ -10,6 +10,7 @@ from typing import Any
 
 from agentrl.config.rewards import Noise, RewardStep
 from agentrl.rewards.spans import Spanned
+from agentrl.types.figures.sums import reaches
 
 Value = float | None
 Values = Value | list[Value]
@@ -63,6 +64,7 @@ _ONE: dict[str, Callable[[float, Any], float]] = {
     "normalise": lambda value, bounds: (value - bounds[0]) / (bounds[1] - bounds[0]),
     "clip": lambda value, bounds: min(max(value, bounds[0]), bounds[1]),
     "backward": lambda value, noise: (value - noise.false_positive) / (1 - noise.false_positive - noise.false_negative),
+    "at_least": lambda value, least: float(reaches(value, least)),
     "forward": _forward,
     "process_clip": lambda value, eta: min(value - eta, 0.0),
 }

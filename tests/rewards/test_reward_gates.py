@@ -131,6 +131,14 @@ async def test_steps_in_order():
     assert apply([RewardStep.model_validate(step) for step in steps], None) is None
 
 
+async def test_a_threshold_tells_success():
+    """A value that misses it by rounding alone has reached it."""
+    for value, reached in ((0.9 - 1e-12, 1.0), (0.89, 0.0)):
+        solved = {"use": given(value), "weight": 0, "then": [{"at_least": 0.9}]}
+        scored = await score({"a": given(value), "solved": solved})
+        assert (scored.components["solved"], scored.total) == (reached, value)
+
+
 async def test_process_scores():
     # Clip with eta 0.7: 0.8 - 0.7 > 0 becomes 0, 0.6 becomes -0.1. Delta: 0.8 - 0.6, then 0.6 itself; None stays.
     turns = [turn(), turn(), turn()]
