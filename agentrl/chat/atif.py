@@ -25,7 +25,8 @@ def talk_of(trajectory: Mapping[str, Any]) -> Talk:
 
     Steps that were copied from another trajectory, and those that no model spoke (`llm_call_count: 0`), have weight 0.
     A step of the agent without a call is one reply with a step of the agent right after it:
-    agents log the parts of a reply apart.
+    agents log the parts of a reply apart. A result without content that refers to the trajectory of a subagent and
+    answers no call is left out.
 
     Raises:
         TaskError: a step is wrong; has no place.
@@ -91,6 +92,13 @@ def _of_step(step: Any, where: str) -> Iterator[Message]:
     for result in results or ():
         if not isinstance(result, Mapping):
             raise TaskError(f"a result of {where} is {result!r:.60}", remedy="{source_call_id, content}")
+        if result.get("content") is None and result.get("subagent_trajectory_ref"):
+            if result.get("source_call_id"):
+                raise TaskError(
+                    f"a result of {where} has no content: it refers to the trajectory of a subagent",
+                    remedy="put what the agent was shown into its content",
+                )
+            continue  # a note of the log, which no model was shown
         id, said = result.get("source_call_id"), _content(result.get("content"))
         # A result that names no call was shown to the model as a message, unless its step has calls.
         if id:

@@ -9,6 +9,10 @@ from typing import Any, NamedTuple
 
 from agentrl.types.errors import TaskError
 
+_FORM = (
+    'write a JSON object on each line: {"question": ...}. Other files: a function of yours reads them (tasks.source)'
+)
+
 
 class JsonRow(NamedTuple):
     """JSON object of a file and its line number; `place`: `file:line`."""
@@ -56,7 +60,7 @@ def _row(line: str, place: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
     except json.JSONDecodeError as error:
-        raise TaskError(f"not valid JSON: {error.msg} at column {error.colno}", place=place) from None
+        raise TaskError(f"not valid JSON: {error.msg} at column {error.colno}", place=place, remedy=_FORM) from None
     except (ValueError, RecursionError) as error:  # an integer of thousands of digits, lists thousands deep
         raise TaskError(f"the row cannot be read: {error}", place=place) from None
     return _object(row, place)
@@ -64,7 +68,7 @@ def _row(line: str, place: str) -> dict[str, Any]:
 
 def _object(row: Any, place: str) -> dict[str, Any]:
     if not isinstance(row, dict):
-        raise TaskError(f"a row is an object, found {type(row).__name__}", place=place)
+        raise TaskError(f"a row is an object, found {type(row).__name__}", place=place, remedy=_FORM)
     return row
 
 

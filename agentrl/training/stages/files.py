@@ -30,7 +30,7 @@ _KEYS = ("role", "content", "name", "tool_calls", "tool_call_id", "reasoning_con
 _FORMS = {
     "sft": '{"messages": [...]}, {"conversations": [...]}, {"prompt": ..., "completion": ...}, or a trajectory of '
     "ATIF; sft.messages names another field (responses_create_params.input), or several that are one conversation "
-    "([request.messages, response.choices.0.message], or two texts: [instruction, output])",
+    "([request.messages, response.choices.0.message], or texts: [instruction, input, output])",
     "preference": '{"prompt": ..., "chosen": ..., "rejected": ...}, or {"prompt": ..., "completion": ..., "label": '
     "true | false} for the loss kto",
 }
@@ -73,9 +73,9 @@ def conversations(
         if messages is None and atif.is_trajectory(row.data):
             talk = atif.talk_of(row.data)
             told = _told(row, parser, talk.tools)
-            return [_turns(_checked(talk.messages, "steps"), told)]
+            return [_readable(_turns(_checked(talk.messages, "steps"), told), told)]
         told = _told(row, parser, _tools(row, tools, source.section))
-        return [_turns(_conversation(told, messages, source.section), told)]
+        return [_readable(_turns(_conversation(told, messages, source.section), told), told)]
 
     return _all(source, base, read)
 
@@ -171,7 +171,7 @@ def _conversation(told: _Told, path: str | Sequence[str] | None, section: str) -
     if isinstance(path, str):
         return with_system(_messages(inside(data, path, f"{section}.messages"), path), data, path)
     if path is not None:
-        parts = [_items(inside(data, each, f"{section}.messages"), first=each == path[0]) for each in path]
+        parts = _parts([inside(data, each, f"{section}.messages") for each in path])
         return with_system(_messages([item for part in parts for item in part], " + ".join(path)), data, path[0])
     if key := next((key for key in ("messages", "conversations") if key in data), None):
         return with_system(_messages(data[key], key), data)
@@ -180,13 +180,19 @@ def _conversation(told: _Told, path: str | Sequence[str] | None, section: str) -
     raise _other_form(data, "sft")
 
 
-def _items(value: Any, *, first: bool) -> list[Any]:
-    """The items of one of several fields that hold a conversation. A text of the first is the user's message, of
-    another the assistant's.
+def _parts(fields: Sequence[Any]) -> list[list[Any]]:
+    """The items of several fields that hold one conversation. A text of the first is the user's message, of another
+    the assistant's. If all are texts, only the last is the assistant's: Alpaca's `[instruction, input, output]`.
     """
-    value = from_json(value)
+    given = [from_json(each) for each in fields]
+    if len(given) > 1 and all(isinstance(each, str) for each in given):
+        given = ["\n\n".join(filter(str.strip, given[:-1])), given[-1]]
+    return [_items(value, "user" if index == 0 else "assistant") for index, value in enumerate(given)]
+
+
+def _items(value: Any, role: str) -> list[Any]:
     if isinstance(value, str):
-        return [{"role": "user" if first else "assistant", "content": value}]
+        return [{"role": role, "content": value}]
     return value if isinstance(value, list) else [value]
 
 
@@ -326,6 +332,24 @@ def _turns(messages: Sequence[Message], told: _Told, side: str = "", learned_fro
     opening = [_plain(message) for message in messages[: starts[0]]]
     own = f"{group}/{side}" if side else group
     return SupervisedConversation(own, group, opening, turns, told.row.place, told.tools)
+
+
+def _readable(conversation: SupervisedConversation, told: _Told) -> SupervisedConversation:
+    """Returns the conversation if rollouts can read each reply that is learned.
+
+    Raises:
+        TaskError: the policy would learn a call that its own parser refuses.
+    """
+    if not told.parser.functions:
+        return conversation
+    for turn in conversation.turns:
+        if turn.trains and (faults := told.parser.parse(turn.text, told.parser.functions).errors):
+            raise TaskError(
+                f"a reply that is learned holds what the format {told.parser.name} cannot read: "
+                f"{faults[0].snippet!r:.80}: {faults[0].message}",
+                remedy="write the call as tool_calls or in this format, or give the message weight 0: context only",
+            )
+    return conversation
 
 
 def _answered(messages: Sequence[Message]) -> list[Message]:
