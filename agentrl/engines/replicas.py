@@ -96,13 +96,19 @@ class Replicas:
         self.who = "the engine"
         self._home: dict[str, Replica] = {}
         self._said_at = -SAY_EVERY_S
+        self._answered_at: float | None = None
 
     def _say(self, error: EngineError) -> None:
-        """Logs the failure of a server immediately, and repeatedly while it lasts."""
+        """Logs the failure of a server with the time since the last reply: immediately, and again while it lasts."""
         now = time.monotonic()
-        if now - self._said_at >= SAY_EVERY_S:
-            self._said_at = now
-            _log.warning("%s: %s: %s; trying again", self.who, error.place, error.message)
+        if now - self._said_at < SAY_EVERY_S:
+            return
+        self._said_at = now
+        if self._answered_at is None:
+            since = "no reply yet"
+        else:
+            since = f"the last reply was {now - self._answered_at:.0f} s ago"
+        _log.warning("%s: %s: %s; trying again (%s)", self.who, error.place, error.message, since)
 
     async def post(
         self,
@@ -139,6 +145,7 @@ class Replicas:
                 last = error
             else:
                 replica.record_success()
+                self._answered_at = time.monotonic()
                 return reply
             finally:
                 replica.in_flight -= 1

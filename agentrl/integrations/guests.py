@@ -38,8 +38,8 @@ def tasks(
     if kind not in KINDS:
         raise TaskError(f"there is no kind {kind!r}", place="tasks.args.kind", remedy=f"take one of {', '.join(KINDS)}")
     command = [_interpreter(python, base), str(data_path("tools", "guests", "guest.py"))]
-    asked = json.dumps(all_beside(spec or {}, base))
     place = f"tasks.args (kind: {kind})"
+    asked = json.dumps(all_beside(_with_folders(spec or {}, place), base))
     few = [] if n is None else [str(n)]
     try:
         listed = subprocess.run(
@@ -58,6 +58,22 @@ def tasks(
         if row.get("declares"):
             guest["declares"] = row["declares"]
         yield Task.of(row["id"], row["instruction"], **{**row.get("data", {}), "guest": guest})
+
+
+def _with_folders(spec: dict[str, Any], place: str) -> dict[str, Any]:
+    """Returns the spec with `path` as a list of folders; one may be given as a text.
+
+    Raises:
+        TaskError: it is neither.
+    """
+    path = spec.get("path", [])
+    if isinstance(path, str):
+        path = [path]
+    if not isinstance(path, list) or not all(isinstance(each, str) for each in path):
+        raise TaskError(
+            f"spec.path is {path!r:.80}", place=place, remedy="give a list of folders with Python modules: [./src]"
+        )
+    return {**spec, **({"path": path} if path else {})}
 
 
 _REMEDY = "docs/adapters.md says what each kind needs"

@@ -197,3 +197,4 @@ async def test_a_voice_that_goes_away_is_told_at_once_by_its_name(
     told = [each for each in caplog.messages if "trying again" in each]
     assert all(each.startswith("policies.user: http://127.0.0.1") for each in told)
     assert len(told) > 1, "at once, and again while it lasts"
+    assert "(the last reply was 8 s ago)" in told[0], "half of the time between two messages"
