@@ -4,18 +4,24 @@ One task (benchmarks/maze: the quickstart's mazes without a shell), one learner,
 has learned when the mean success of three iterations in a row reaches `--level`. Each method is also compared with
 `--against`, seed by seed: both have the same tasks and the same warm start. Every run is a process of its own with one
 thread; the same command again goes on where it was stopped. Writes curve.png; the last line is JSON.
+
+`--record FILE` keeps the finished runs as JSON lines and does not repeat those that it holds, on whatever machine: a
+table of a hundred runs is measured in parts.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import statistics
+import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -55,7 +61,54 @@ STUDENT = (
 AGREE = 7 / 8
 """The share of pairs that agree, at least, where a method is called better or worse."""
 
+RECORDED = ("episodes", "success", "turns", "rollout_s", "train_s")
+"""Metrics of an iteration that a record holds."""
+
 Run = list[dict[str, Any]]
+
+
+class Arm(NamedTuple):
+    """A method with a seed, and the settings that this gives the recipe."""
+
+    method: str
+    seed: int
+    sets: list[str]
+
+    @property
+    def folder(self) -> str:
+        return f"{self.method.lower().replace(', ', '-').replace(' ', '-')}-{self.seed}"
+
+
+class Record:
+    """Finished runs, as lines of JSON: `method`, `seed`, `set`, `commit`, and a list for each metric.
+
+    Args:
+        path: the file; None: nothing is recorded.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path, self._adding = path, threading.Lock()
+        self._runs: list[dict[str, Any]] = []
+        if path is not None and path.exists():
+            self._runs = [json.loads(line) for line in path.read_text().splitlines()]
+
+    def find(self, arm: Arm) -> Run | None:
+        """Returns the metrics of a run with exactly these settings; None: it is not recorded."""
+        held = next((run for run in self._runs if (run["method"], run["set"]) == (arm.method, arm.sets)), None)
+        if held is None:
+            return None
+        return [dict(zip(RECORDED, values, strict=True)) for values in zip(*map(held.get, RECORDED), strict=True)]
+
+    def add(self, arm: Arm, run: Run) -> None:
+        """Adds a finished run, with the commit that ran it."""
+        if self._path is None:
+            return
+        asked = ["git", "rev-parse", "--short=12", "HEAD"]
+        commit = subprocess.run(asked, cwd=RECIPE, capture_output=True, text=True, check=False).stdout.strip()
+        metrics = {name: [round(line[name], 3) for line in run] for name in RECORDED}
+        held = {"method": arm.method, "seed": arm.seed, "set": arm.sets, "commit": commit, **metrics}
+        with self._adding, self._path.open("a") as file:
+            file.write(json.dumps(held) + "\n")
 
 
 class Method(Row, tag=True):
@@ -111,15 +164,22 @@ def main() -> int:
     parser.add_argument("--level", type=float, default=0.9, help="success rate that counts as learned")
     parser.add_argument("--methods", nargs="*", default=[*METHODS], choices=[*METHODS], metavar="NAME")
     parser.add_argument("--against", default="GiGPO", choices=[*METHODS], metavar="NAME")
+    parser.add_argument("--record", type=Path, help="JSON lines of finished runs, which are not run again")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="overrides the recipe")
     return BENCHMARK.run(parser, measure)
 
 
 def measure(given: argparse.Namespace, report: Report) -> None:
-    report.plan(given.seeds * sum(steps_of(RECIPE, [*METHODS[method], *given.set]) for method in given.methods))
-    jobs = [(method, seed) for seed in range(given.seeds) for method in given.methods]
+    record = Record(given.record)
+    arms = [
+        Arm(method, seed, [f"seed={seed}", f"tasks.args.seed={seed}", *METHODS[method], *given.set])
+        for seed in range(given.seeds)
+        for method in given.methods
+    ]
+    report.plan(sum(steps_of(RECIPE, arm.sets) for arm in arms if record.find(arm) is None))
     with ThreadPoolExecutor(given.jobs) as pool:
-        runs = dict(zip(jobs, pool.map(lambda job: train(job[0], job[1], given, report), jobs), strict=True))
+        trained = pool.map(lambda arm: train(arm, given.out, record, report), arms)
+        runs = {(arm.method, arm.seed): run for arm, run in zip(arms, trained, strict=True)}
     by_method = {method: [runs[method, seed] for seed in range(given.seeds)] for method in given.methods}
     results = [result(method, found, given.level) for method, found in by_method.items()]
     Console(width=120).print(table(results, given.level))
@@ -134,16 +194,17 @@ def measure(given: argparse.Namespace, report: Report) -> None:
         report.row(pair)
 
 
-def train(method: str, seed: int, given: argparse.Namespace, report: Report) -> Run:
+def train(arm: Arm, out: Path, record: Record, report: Report) -> Run:
     """The training metrics of one run; empty if it failed, which is reported as a problem."""
-    folder = given.out / f"{method.lower().replace(', ', '-').replace(' ', '-')}-{seed}"
-    sets = [f"seed={seed}", f"tasks.args.seed={seed}", *METHODS[method], *given.set]
+    if (held := record.find(arm)) is not None:
+        return held
     try:
-        lines = run_training(RECIPE, folder, sets, report).of("train")
+        lines = run_training(RECIPE, out / arm.folder, arm.sets, report).of("train")
     except TrainingFailed as error:
-        report.problem(f"{method}, seed {seed} failed: {error}")
+        report.problem(f"{arm.method}, seed {arm.seed} failed: {error}")
         return []
-    report.say(f"{method}, seed {seed}: success at the end {lines[-1]['success']:.2f}")
+    report.say(f"{arm.method}, seed {arm.seed}: success at the end {lines[-1]['success']:.2f}")
+    record.add(arm, lines)
     return lines
 
 

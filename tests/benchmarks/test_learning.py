@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from benchmarks.learning import interval, paired
+from benchmarks.learning import RECORDED, Arm, Record, interval, paired
 
 
 def runs(*successes: float) -> list[list[dict[str, float]]]:
@@ -33,3 +35,14 @@ def test_a_seed_whose_run_failed_is_no_pair() -> None:
     found = paired("a", "b", {"a": [[], *runs(0.6, 0.7)], "b": runs(0.5, 0.5, 0.5)})
     assert found.differences == pytest.approx([0.1, 0.2])
     assert found.won == 2
+
+
+def test_a_recorded_run_is_found_by_its_settings_alone(tmp_path: Path) -> None:
+    arm = Arm("GRPO", 0, ["seed=0", "credit={use: grpo}"])
+    run = [dict.fromkeys(RECORDED, 0.25), dict.fromkeys(RECORDED, 0.5)]
+    Record(tmp_path / "runs.jsonl").add(arm, run)
+    assert Record(tmp_path / "runs.jsonl").find(arm) == run
+    other = arm._replace(sets=[*arm.sets, "train.iterations=60"])
+    assert Record(tmp_path / "runs.jsonl").find(other) is None
+    Record(None).add(arm, run)
+    assert Record(None).find(arm) is None
