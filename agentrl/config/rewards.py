@@ -43,7 +43,7 @@ class RewardStep(Section):
     normalise: tuple[float, float] | None = Field(None, description="Map [low, high] to [0, 1].")
     clip: tuple[float, float] | None = Field(None, description="Clip values to [low, high].")
     backward: Noise | None = Field(None, description="Backward correction for a noisy verifier.")
-    at_least: float | None = Field(None, description="1 if the value is at least this, else 0.")
+    at_least: float | None = Field(None, allow_inf_nan=False, description="1 if the value is at least this, else 0.")
     forward: Noise | None = Field(None, description="Forward correction for a noisy binary verifier.")
     process_clip: float | None = Field(None, description="eta in min(p - eta, 0).")
     process_delta: bool | None = Field(None, description="true: replace p_k by p_k - p_{k+1} over the turns.")
@@ -72,6 +72,12 @@ class RewardSettings(PlugIn):
         None, description="true: an episode without this value is not scored; default: true for judges, else false."
     )
     accept_forgery: bool = Field(False, description="true: train on a reward that the policy could forge.")
+    worst: float = Field(
+        0.0,
+        allow_inf_nan=False,
+        description="The value if the agent prevents the scoring, for example by breaking its sandbox; of a penalty, "
+        "give the lowest.",
+    )
     then: list[RewardStep] = Field([], description="Steps that transform the value, in order: normalise, clip, ...")
 
     @classmethod
@@ -82,7 +88,13 @@ class RewardSettings(PlugIn):
     @property
     def spec(self) -> dict[str, Any]:
         """The settings in the form that `RewardSet.from_recipe` takes."""
-        named = {"use": self.use, "weight": self.weight, "required": self.required, "then": self.then}
+        named = {
+            "use": self.use,
+            "weight": self.weight,
+            "required": self.required,
+            "then": self.then,
+            "worst": self.worst,
+        }
         return {**self.settings, **named, "accept_forgery": self.accept_forgery}
 
 

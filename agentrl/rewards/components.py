@@ -31,6 +31,7 @@ from agentrl.types.errors import (
     MissingExtra,
     RecipeError,
     TaskError,
+    ToolError,
     ToolServerEnded,
     asked_to_stop,
     nearest,
@@ -49,7 +50,7 @@ OpenSandbox = Callable[..., Awaitable["Sandbox"]]
 """Starts a fresh sandbox with the spec of the task; keywords replace fields of the spec."""
 """Starts a fresh sandbox that the agent has not used."""
 
-OF_COMPONENT = ("weight", "required", "accept_forgery", "then")
+OF_COMPONENT = ("weight", "required", "accept_forgery", "then", "worst")
 _STEPS = TypeAdapter(list[RewardStep])
 
 _FIELDS = {"key": "", "rubric_key": "", "database": ", or to a file that exists: ./shop.db"}
@@ -69,6 +70,7 @@ class Component:
         settings: values of its other parameters, checked.
         steps: applied in order to the returned value.
         required: without its value the episode is not scored.
+        worst: its value, or the upper bound of it, if the agent prevented the scoring.
         sandbox_required: it needs the sandbox of the episode.
         live_need: the required input that exists only during the episode: `env`, `tools` or `sandbox`.
         forgery_accepted: it is trained on although the policy could forge it.
@@ -84,6 +86,7 @@ class Component:
     sandbox_required: bool = False
     live_need: str | None = None
     forgery_accepted: bool = False
+    worst: float = 0.0
 
     @property
     def about(self) -> About:
@@ -145,9 +148,10 @@ class Component:
     ) -> tuple[Values, str]:
         """Scores an episode. Returns the outcome, or a list with one entry per turn, and a note.
 
-        The value is 0 if the agent's programs broke the sandbox, or ended a tool's server in two attempts. It is also
-        0 if the function does not handle an exception of the agent's sandbox about files or processes (OSError: no
-        file, a folder, too large, ...): that is not a bug of the function.
+        The value is `worst` if the agent's programs broke the sandbox or ended a tool's server in two attempts, or if a
+        tool that the function calls raises a ToolError. Likewise if the function does not handle an exception of the
+        agent's sandbox about files or processes (OSError: no file, a folder, too large, ...): that is not a bug of the
+        function.
 
         Raises:
             RewardError: the function raised, or returned a value that is not a reward.
@@ -182,27 +186,42 @@ class Component:
                 found = await self.call(given, boxes)
                 value, note = (found.value, text(found.note)) if isinstance(found, Scored) else (found, "")
             return apply(self.steps, self.check(value, episode, left.decode)), note
-        except (SandboxBroken, SandboxExpired, ToolServerEnded) as error:
-            if isinstance(error, ToolServerEnded) and not left.suspected:
+        except BaseException as raised:
+            if asked_to_stop(raised):
                 raise
-            value = [0.0] * len(episode.turns) if "turn" in self.wants else 0.0
-            return apply(self.steps, value), str(error)
-        except AgentRLError as error:
-            error.add_note(f"in reward component {self.name!r}")
-            raise
-        except BaseException as error:
-            if asked_to_stop(error):
-                raise
-            if sandbox is not None and left_behind(error, sandbox):
-                zero: Values = [0.0] * len(episode.turns) if "turn" in self.wants else 0.0
-                return apply(self.steps, zero), f"what the agent left: {error}"
-            raise RewardError(
-                f"reward component {self.name!r} raised {type(error).__name__}: {error}",
-                place=", ".join(filter(None, [f"episode {episode.id}", place_of(error)])),
-                remedy="fix the function and run the same command again",
-            ) from error
+            note = self._prevented(_alone(raised), episode, sandbox, left)
+            return self._worst(episode), note
         finally:
             await asyncio.gather(*(box.close() for box in boxes if box is not sandbox))
+
+    def _prevented(self, error: BaseException, episode: Episode, sandbox: Sandbox | None, left: Live) -> str:
+        """Returns how the agent prevented the scoring, as a note.
+
+        Raises:
+            RewardError: the agent did not; the function raised the error.
+            AgentRLError: the agent did not, and it is one.
+        """
+        if isinstance(error, SandboxBroken | SandboxExpired | ToolError):
+            return str(error)
+        if isinstance(error, ToolServerEnded) and left.suspected:
+            return str(error)
+        if isinstance(error, AgentRLError):
+            error.add_note(f"in reward component {self.name!r}")
+            raise error
+        if sandbox is not None and left_behind(error, sandbox):
+            return f"what the agent left: {error}"
+        raise RewardError(
+            f"reward component {self.name!r} raised {type(error).__name__}: {error}",
+            place=", ".join(filter(None, [f"episode {episode.id}", place_of(error)])),
+            remedy="fix the function and run the same command again",
+        ) from error
+
+    def _worst(self, episode: Episode) -> Values:
+        """Returns the value where the agent prevented the scoring: at most `worst`, and at most what a 0 is worth."""
+        found = apply(self.steps, [0.0] * len(episode.turns) if "turn" in self.wants else 0.0)
+        if isinstance(found, list):
+            return [self.worst if value is None else min(value, self.worst) for value in found]
+        return self.worst if found is None else min(found, self.worst)
 
     async def call(self, given: Mapping[str, Any], sandboxes: Sequence[Sandbox] = ()) -> Any:
         """Calls the function. Returns 0 with a note if the agent prevented a built-in from reaching a verdict.
@@ -488,14 +507,22 @@ def _sum(values: Sequence[float | None]) -> float | None:
     return total(scored) if scored else None
 
 
+def _alone(error: BaseException) -> BaseException:
+    """Returns the first error of a group, which a function's TaskGroup raises; another error unchanged."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 def _component(name: str, given: Any, base: Path) -> Component:
     place = f"rewards.{name}"
     spec = dict(given or {}) if given is None or isinstance(given, Mapping) else {"use": given}
     use, weight = spec.pop("use", None), spec.pop("weight", 1.0)
     required, then = spec.pop("required", None), spec.pop("then", None)
-    accepted = spec.pop("accept_forgery", False)
-    if isinstance(weight, bool) or not isinstance(weight, Real) or not math.isfinite(weight):
-        raise RecipeError(f"weight {weight!r} is not a finite number", place=f"{place}.weight")
+    accepted, worst = spec.pop("accept_forgery", False), spec.pop("worst", 0.0)
+    for key, value in (("weight", weight), ("worst", worst)):
+        if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+            raise RecipeError(f"{key} {value!r} is not a finite number", place=f"{place}.{key}")
     if not isinstance(accepted, bool):
         raise RecipeError(f"accept_forgery is true or false, not {accepted!r}", place=f"{place}.accept_forgery")
     loaded = REWARDS.load(name if use is None else use, spec, base, place, beside=OF_COMPONENT)
@@ -517,6 +544,7 @@ def _component(name: str, given: Any, base: Path) -> Component:
         sandbox_required=_must_have("sandbox", function),
         live_need=next((name for name in ("env", "tools", "sandbox") if _must_have(name, function)), None),
         forgery_accepted=accepted,
+        worst=float(worst),
     )
 
 

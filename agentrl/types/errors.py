@@ -258,7 +258,7 @@ class SandboxError(InfraError):
 
 
 class ToolServerEnded(InfraError):
-    """The process of one episode's tool ended during a call of the model.
+    """The process of one episode's tool ended during a call of the model or of a reward.
 
     It is restarted with a fresh attempt. If it ends again, the agent is the cause: the episode is truncated
     (`rollouts/faults/failures.py`).

@@ -174,7 +174,7 @@ def scrubbed(value: Any) -> Any:
 _MAX_BITS = 14_000  # Python reads no integer of more than 4,300 digits.
 
 _REMEDIES: tuple[tuple[type | tuple[type, ...], str], ...] = (
-    (float, "write None where there is no number"),
+    (float, "write None, in JSON null, where there is no number"),
     (int, "write it as text: str(value)"),
     ((set, frozenset), "write sorted(value)"),
     ((bytes, bytearray), "write value.decode(), or base64.b64encode(value).decode()"),

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from agentrl.config.rewards import Gate, RewardStep
 from agentrl.rewards import RewardError, RewardSet, Scored
 from agentrl.rewards.steps import apply
-from agentrl.types.errors import RecipeError
+from agentrl.types.errors import RecipeError, ToolError
 from agentrl.types.task import Task
 from tests.rewards.make import make_episode, turn
 
@@ -137,6 +137,22 @@ async def test_a_threshold_tells_success():
         solved = {"use": given(value), "weight": 0, "then": [{"at_least": 0.9}]}
         scored = await score({"a": given(value), "solved": solved})
         assert (scored.components["solved"], scored.total) == (reached, value)
+
+
+def prevented():
+    raise ToolError("the database is gone")
+
+
+@pytest.mark.parametrize(("more", "worth"), [
+    ({}, 0.0),
+    ({"then": [{"normalise": [-1, 0]}]}, 0.0),  # else the agent would earn 1
+    ({"then": [{"backward": {"false_positive": 0.1}}]}, -0.1 / 0.9),  # no more than a failure
+    ({"worst": -1}, -1.0),
+])  # fmt: skip
+async def test_an_agent_that_prevents_the_scoring_earns_nothing(more, worth):
+    scored = await score({"a": {"use": prevented, **more}})
+    assert scored.total == pytest.approx(worth)
+    assert scored.notes == {"a": "the database is gone"}
 
 
 async def test_process_scores():

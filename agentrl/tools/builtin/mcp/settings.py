@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 
@@ -54,10 +54,12 @@ class McpSettings(BaseModel):
             raise ValueError(f"a shared server is told nothing of one task: remove 'shared', or {{{min(self.places)}}}")
         if self.shared and self.own_folder:
             raise ValueError("a shared server has no folder of one episode: remove 'shared', or {folder} and files")
+        if self.files and self.url:
+            raise ValueError("files belong to command: a server at a url has its own")
         if self.files and not self._names_folder:
             raise ValueError("files are copied to {folder}: name it in command or env")
-        if outside := [name for name in self.files if not _inside(name)]:
-            raise ValueError(f"files: {outside[0]!r} is not a name in {{folder}}")
+        if wrong := _misplaced(self.files):
+            raise ValueError(f"files: {wrong}")
         if (self.env and self.url) or (self.headers and self.command):
             raise ValueError("env belongs to command, and headers to url")
         return self
@@ -65,7 +67,7 @@ class McpSettings(BaseModel):
     @property
     def places(self) -> set[str]:
         """Placeholders of the task: `id`, `instruction`, `data.KEY`."""
-        named = [*self.env.values(), *self.headers.values(), *self.files.values()]
+        named = [*self.env.values(), *self.headers.values(), *self.files, *self.files.values()]
         return names(" ".join([*(self.command or ()), self.url or "", *named]))
 
     @property
@@ -85,13 +87,16 @@ class McpSettings(BaseModel):
 
         Raises:
             RecipeError: a variable is not set.
-            TaskError: the task lacks a key of `{data.KEY}`, or one of `files` does not exist.
+            TaskError: the task lacks a key of `{data.KEY}`, or one of `files` does not exist or has a wrong name.
         """
         known = of_task(task) if self.places else {}
-        files = {name: fill(path, known) for name, path in self.files.items()}
-        if missing := [path for path in files.values() if not os.path.exists(path)]:
-            remedy = neighbours(Path(missing[0])) or "a path that begins with ./ is relative to the recipe's folder"
-            raise TaskError(f"mcp: files: there is no {missing[0]}", place=f"task {task.id}", remedy=remedy)
+        files = {fill(name, known): fill(path, known) for name, path in self.files.items()}
+        if wrong := _misplaced(files):
+            raise TaskError(f"mcp: files: {wrong}", place=f"task {task.id}")
+        if missing := next((path for path in files.values() if not os.path.exists(path)), None):
+            looked = "" if os.path.isabs(missing) else f" in {os.getcwd()}"
+            remedy = neighbours(Path(missing)) or "in the recipe, ./ is the recipe's folder"
+            raise TaskError(f"mcp: files: there is no {missing}{looked}", place=f"task {task.id}", remedy=remedy)
         if folder is not None:
             known = {**known, "folder": str(folder)}
         command, url = self.command, self.url
@@ -122,10 +127,15 @@ class McpSettings(BaseModel):
         return f"MCP server {self.url or ' '.join(self.command or ())}"
 
 
-def _inside(name: str) -> bool:
-    """Returns True if a name lies in the folder that it is relative to."""
-    path = PurePosixPath(name)
-    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts
+def _misplaced(names: Collection[str]) -> str:
+    """Describes a name of a copy that lies outside of the folder, or inside of another copy; "": there is none."""
+    paths = [PurePosixPath(name) for name in names]
+    for name, path in zip(names, paths, strict=True):
+        if not path.parts or path.is_absolute() or ".." in path.parts:
+            return f"{name!r} is not a name in {{folder}}"
+        if set(path.parents) & set(paths):
+            return f"{name!r} lies in another copy"
+    return ""
 
 
 def _values(given: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:

@@ -6,18 +6,23 @@ import asyncio
 import base64
 import binascii
 import json
+import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentrl.tools.base import Environment, ToolResult
-from agentrl.tools.builtin.mcp.connection import Connection, connect, leave
+from agentrl.tools.builtin.mcp.connection import Connection, ServerEnded, ServerLost, connect, leave
 from agentrl.tools.builtin.mcp.settings import McpSettings
 from agentrl.tools.schema import SchemaTool, schema_tool
+from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.errors import ToolError, needs
+from agentrl.types.parts.image import ImageRefused
+from agentrl.types.parts.schemas import complaint
 from agentrl.types.task import Task
 from agentrl.types.task_fields import names
 
@@ -44,7 +49,10 @@ class Mcp(Environment):
         self.settings, self.timeout_s = settings, settings.timeout_s
         self._connection: Connection | None = None
         self._folder: Path | None = None
+        self._copying: asyncio.Future[None] | None = None
+        self._closing, self._asking = threading.Event(), asyncio.Lock()
         self._listed: list[Any] | None = None
+        self._first: list[Any] = []  # the agent's calls may change the list later
         self._offered: list[SchemaTool] = []
 
     async def open(self, task: Task, sandbox: Sandbox | None) -> None:
@@ -58,11 +66,14 @@ class Mcp(Environment):
             self._folder = Path(tempfile.mkdtemp(prefix="agentrl-mcp-"))
         settings = self.settings.of(task, self._folder)
         if self._folder is not None:
-            await asyncio.to_thread(copy_files, settings.files, self._folder)
+            copying = asyncio.to_thread(copy_files, settings.files, self._folder, self._closing)
+            self._copying = asyncio.ensure_future(copying)
+            await asyncio.shield(self._copying)
         self._connection = await connect(settings)
+        self._first = self._connection.tools
 
     def check_task(self, task: Task) -> None:
-        """Checks that the task has the data that the settings name."""
+        """Checks that the task has the data that the settings name, and that the files to copy exist."""
         self.settings.of(task)
 
     async def close(self) -> None:
@@ -71,19 +82,46 @@ class Mcp(Environment):
             if self._connection is not None:
                 await leave(self._connection)
         finally:
-            if self._folder is not None:
-                await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+            await self._remove_folder()
 
-    async def ask(self, name: str, **arguments: Any) -> str:
+    async def _remove_folder(self) -> None:
+        """Removes the episode's folder, after its copies have ended if a deadline came first."""
+        if self._copying is not None:
+            self._closing.set()
+            await asyncio.wait([self._copying])
+        if self._folder is not None:
+            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+
+    async def ask(self, name: str, /, **arguments: Any) -> str:
         """Calls a tool of the server for a reward and returns its text.
 
         The recipe may hide the tool from the model (`exclude`). `name` is the server's, without `prefix`.
 
         Raises:
-            ToolError: the server reports a failed call, or has no such tool.
-            ServerLost: the server has died. If the agent may have ended it, twice, the reward is 0.
+            ValueError: the server has no such tool, the arguments do not fit its schema, or episodes share the server.
+            ToolError: the call failed, or took longer than `timeout_s`. The state that the agent left may be the cause:
+                the reward component gets its worst value.
+            ServerEnded: the server has ended, perhaps because of the agent. It is started again in a fresh attempt.
+            ServerLost: the server has ended, and others use it too.
         """
-        return (await self._call(name, arguments)).text
+        if self._connection is None or self._connection.shared:
+            raise ValueError("a shared server has no state of one episode: remove 'shared'")
+        known = {each.name: each for each in (*self._connection.tools, *self._first)}
+        if name not in known:
+            raise ValueError(f"the server has no tool {name!r}, but {', '.join(known)}")
+        if (wrong := complaint(known[name].input_schema, arguments)) is not None:
+            raise ValueError(f"{name}: {wrong}")
+        async with self._asking:  # one after the other: calls in flight are witnesses for each other
+            try:
+                async with Deadline(self.timeout_s):
+                    return (await self._call(name, arguments)).text
+            except TimeoutError:
+                await self.check_answers()
+                raise ToolError(f"{name}: no answer within {self.timeout_s:g} s") from None
+            except ServerEnded as error:
+                if self.settings.url is None:
+                    raise
+                raise ServerLost(error.message, place=error.place, remedy=error.remedy) from None
 
     async def check_answers(self) -> None:
         """Checks that the server is not frozen."""
@@ -113,22 +151,46 @@ class Mcp(Environment):
         return result_of(await self._connection.call(name, arguments))
 
 
-def copy_files(files: Mapping[str, str], folder: Path) -> None:
-    """Copies files and folders into a folder: the original's path by the name of the copy."""
+class CopyStopped(Exception):
+    """The episode was closed while its files were copied."""
+
+
+def copy_files(files: Mapping[str, str], folder: Path, stop: threading.Event) -> None:
+    """Copies files and folders into a folder. A link becomes a copy of what it leads to. All copies can be written.
+
+    Args:
+        files: the original's path by the name of the copy.
+        stop: ends the copying before the next file.
+
+    Raises:
+        CopyStopped: `stop` is set.
+        OSError: a file cannot be read.
+    """
+
+    def copy(original: str, target: str) -> str:
+        if stop.is_set():
+            raise CopyStopped
+        if os.path.exists(original):  # a link that leads nowhere is left out
+            shutil.copy(original, target)
+            os.chmod(target, os.stat(target).st_mode | 0o600)
+        return target
+
     for name, original in files.items():
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         if Path(original).is_dir():
-            shutil.copytree(original, target, symlinks=True)
+            shutil.copytree(original, target, copy_function=copy, dirs_exist_ok=True)
+            for inside, _, _ in os.walk(target):
+                os.chmod(inside, 0o700)
         else:
-            shutil.copy2(original, target)
+            copy(original, str(target))
 
 
 def result_of(said: Any) -> ToolResult:
     """Converts a server's answer for the model: texts, images, and a note for any other content.
 
     Raises:
-        ToolError: the server reports a failed call.
+        ToolError: the server reports a failed call, or an image is damaged.
     """
     texts, images = [], []
     for part in said.content:
@@ -148,7 +210,10 @@ def result_of(said: Any) -> ToolResult:
     text = "\n".join(texts)
     if said.is_error:
         raise ToolError(text or "the call failed")
-    return ToolResult(text, images=images)
+    try:
+        return ToolResult(text, images=images)
+    except ImageRefused as error:
+        raise ToolError(f"an image of the server's answer cannot be shown: {error.message}") from None
 
 
 def _bytes(data: str) -> bytes:

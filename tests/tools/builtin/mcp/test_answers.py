@@ -48,6 +48,11 @@ def test_an_image_that_is_not_base64_is_an_error_for_the_model() -> None:
         result_of(answer(part(type="image", data="?", mime_type="image/png")))
 
 
+def test_a_damaged_image_is_an_error_for_the_model_and_not_a_bug_of_the_tool() -> None:
+    with pytest.raises(ToolError, match="an image of the server's answer cannot be shown"):
+        result_of(answer(part(type="image", data="iVBORw0K", mime_type="image/png")))
+
+
 @pytest.mark.parametrize(("content", "told"), [([part(text="no such city")], "no such city"), ([], "the call failed")])
 def test_a_call_that_failed_tells_the_model_why(content: list[Any], told: str) -> None:
     with pytest.raises(ToolError, match=told):

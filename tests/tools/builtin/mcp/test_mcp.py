@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -374,21 +375,74 @@ async def test_a_reward_asks_the_server_also_for_a_tool_that_the_model_is_not_of
     rewards = {"tally": f"{__name__}:tally_says"}
     tools = [{"use": "mcp", **STDIO, "exclude": ["tally"], "prefix": "shop_"}]
     parts = make_parts(tmp_path, tools=tools, rewards=rewards)
-
-    def plays(task: Any, rng: Any) -> Any:
-        yield Say("bye")
-
-    episode = await play_one(make_context(parts, plays))
+    episode = await play_one(make_context(parts, says_bye))
     assert (episode.status, episode.components, episode.reward) == ("done", {"tally": 1.0}, 1.0)
 
 
-async def test_an_agent_that_ends_its_server_before_the_reward_asks_it_gets_0_the_second_time(tmp_path: Path) -> None:
+async def asks_fail(env: Mcp) -> float:
+    return float(await env.ask("fail"))
+
+
+async def asks_hang(env: Mcp) -> float:
+    env.timeout_s = 0.5
+    return float(await env.ask("hang"))
+
+
+async def asks_unknown(env: Mcp) -> float:
+    return float(await env.ask("no_such_tool"))
+
+
+async def asks_wrongly(env: Mcp) -> float:
+    return float(await env.ask("add", a="one"))
+
+
+@pytest.mark.parametrize(
+    ("asks", "said"),
+    [(asks_fail, "Error executing tool fail: the shop is closed"), (asks_hang, "hang: no answer within 0.5 s")],
+)
+async def test_a_state_that_the_server_cannot_tell_is_worth_0(asks: Any, said: str, tmp_path: Path) -> None:
+    """The agent may have made it so: the episode must not be void."""
+    parts = make_parts(tmp_path, tools=[{"use": "mcp", **STDIO}], rewards={"left": f"{__name__}:{asks.__name__}"})
+    episode = await play_one(make_context(parts, says_bye))
+    assert (episode.status, episode.reward, episode.notes["left"]) == ("done", 0.0, said)
+
+
+@pytest.mark.parametrize(
+    ("asks", "more", "said"),
+    [
+        (asks_unknown, {}, "the server has no tool 'no_such_tool', but add, "),
+        (asks_wrongly, {}, "add: .*a.* integer"),
+        (asks_fail, {"shared": True, "env": {"A": "asked"}}, "a shared server has no state of one episode"),
+    ],
+)
+async def test_a_wrong_question_is_a_bug_of_the_reward(asks: Any, more: Any, said: str, tmp_path: Path) -> None:
+    parts = make_parts(tmp_path, tools=[{"use": "mcp", **STDIO, **more}], rewards={"a": f"{__name__}:{asks.__name__}"})
+    episode = await play_one(make_context(parts, says_bye))
+    assert episode.error is not None
+    assert (episode.status, episode.error.stage) == ("user_error", "score")
+    assert re.search(said, episode.error.message)
+
+
+def says_bye(task: Any, rng: Any) -> Any:
+    yield Say("bye")
+
+
+async def adds_twice_at_once(env: Mcp) -> float:
+    env.timeout_s = 0.5
+    return float(sum(map(float, await asyncio.gather(env.ask("add"), env.ask("add")))))
+
+
+@pytest.mark.parametrize("deed", ["os._exit(5)", "os.kill(os.getpid(), 19)"], ids=["ends", "stops"])
+async def test_an_agent_that_ends_its_server_before_the_reward_asks_it_gets_0_the_second_time(
+    deed: str, tmp_path: Path
+) -> None:
     """Ending it once may be an accident. Ending it again must not make the episode void."""
-    ends = 'listed["tools/call"] > 1 and os._exit(5)\n        '
-    code = begins(9).replace('result = {"content"', ends + 'result = {"content"')
+    code = begins(9).replace(
+        'result = {"content"', f'listed["tools/call"] > 1 and {deed}\n        result = {{"content"'
+    )
     parts = make_parts(
         tmp_path, tools=[{"use": "mcp", **script(code, timeout_s=300)}],
-        rewards={"tally": f"{__name__}:tally_says"}, limits={"backoff_s": 0.0, "retries": 3},
+        rewards={"tally": f"{__name__}:adds_twice_at_once"}, limits={"backoff_s": 0.0, "retries": 3},
     )  # fmt: skip
     failures: list[dict[str, Any]] = []
 
@@ -403,14 +457,18 @@ async def test_an_agent_that_ends_its_server_before_the_reward_asks_it_gets_0_th
 
 async def test_an_episode_has_copies_of_the_files_in_a_folder_that_is_removed(tmp_path: Path) -> None:
     (tmp_path / "shops" / "tea").mkdir(parents=True)
-    (tmp_path / "shops" / "tea" / "stock").write_text("3")
+    (tmp_path / "blob").write_text("3")
+    (tmp_path / "blob").chmod(0o444)
+    (tmp_path / "shops" / "tea" / "stock").symlink_to("../../blob")
+    (tmp_path / "shops" / "tea" / "gone").symlink_to("nowhere")
     settings = {**STDIO, "env": {"AT": "{folder}"}, "files": {"of/shop": str(tmp_path / "shops" / "{data.shop}")}}
     tool = Mcp(McpSettings.model_validate(settings))
     await tool.open(Task.of("t", "?", shop="tea"), None)
     copied = Path(await Opened(tool).text("variable", which="AT"))
+    assert (copied / "of" / "shop" / "stock").stat().st_mode & 0o200, "a copy can be written"
     (copied / "of" / "shop" / "stock").write_text("2")
     await tool.close()
-    assert (tmp_path / "shops" / "tea" / "stock").read_text() == "3", "the original stays as it was"
+    assert (tmp_path / "blob").read_text() == "3", "the original stays as it was"
     assert not copied.exists()
     with pytest.raises(TaskError, match=r"task t: mcp: files: there is no .*shops/milk\n.*shops has: tea"):
         Mcp(McpSettings.model_validate(settings)).check_task(Task.of("t", "?", shop="milk"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ pytest.importorskip("mcp", reason="pip install 'agentrl-framework[mcp]'")
 
 from agentrl.api.recipe_check import check as check_recipe
 from agentrl.tools.builtin.mcp.settings import McpSettings
-from agentrl.tools.builtin.mcp.tool import Mcp
+from agentrl.tools.builtin.mcp.tool import CopyStopped, Mcp, copy_files
 from agentrl.types.errors import TaskError
 from agentrl.types.task import Task
 
@@ -44,11 +45,28 @@ def test_a_shared_server_is_told_nothing() -> None:
         ({"command": ("serve",), "files": {"a": "b"}}, r"files are copied to {folder}: name it in command or env"),
         ({"command": ("serve", "{folder}"), "files": {"../a": "b"}}, r"'../a' is not a name in {folder}"),
         ({"command": ("serve", "{folder}"), "files": {"/a": "b"}}, r"'/a' is not a name in {folder}"),
+        ({"command": ("serve", "{folder}"), "files": {"a": "b", "a/c": "b"}}, r"'a/c' lies in another copy"),
+        ({"url": "http://x.test/{folder}", "files": {"a": "b"}}, "files belong to command"),
     ],
 )
 def test_a_folder_of_an_episode_is_checked(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         McpSettings.model_validate(settings)
+
+
+def test_the_name_of_a_copy_may_be_the_task_s(tmp_path: Path) -> None:
+    (tmp_path / "original").write_text("")
+    settings = McpSettings(command=("serve", "{folder}"), files={"{data.db}": str(tmp_path / "original")})
+    assert settings.of(TASK, tmp_path).files == {"shop.db": str(tmp_path / "original")}
+    with pytest.raises(TaskError, match="task t2: mcp: files: '../a' is not a name in {folder}"):
+        settings.of(Task.of("t2", "?", db="../a"))
+
+
+async def test_copies_end_with_the_episode(tmp_path: Path) -> None:
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(CopyStopped):
+        copy_files({"a": __file__}, tmp_path, stop)
 
 
 def test_a_task_without_the_key_is_found_before_the_first_episode(tmp_path: Path) -> None:
