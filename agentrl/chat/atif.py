@@ -25,11 +25,11 @@ def talk_of(trajectory: Mapping[str, Any]) -> Talk:
 
     Steps that were copied from another trajectory, and those that no model spoke (`llm_call_count: 0`), have weight 0.
     A step of the agent without a call is one reply with a step of the agent right after it:
-    agents log the parts of a reply apart. A result without content that refers to the trajectory of a subagent and
-    answers no call is left out.
+    agents log the parts of a reply apart. A result without content that refers to the trajectory of a subagent is left
+    out if it answers no call, or if no step of the agent follows.
 
     Raises:
-        TaskError: a step is wrong; has no place.
+        TaskError: a step is wrong, or what a call returned is missing; has no place.
     """
     if not _VERSION.fullmatch(str(trajectory["schema_version"])):
         raise TaskError(f"schema_version is {trajectory['schema_version']!r}", remedy="ATIF-v1.0 to ATIF-v1.8 are read")
@@ -37,8 +37,9 @@ def talk_of(trajectory: Mapping[str, Any]) -> Talk:
     if not isinstance(steps, list) or not steps:
         raise TaskError(f"steps is {steps!r:.60}", remedy="a trajectory of ATIF has a list of steps")
     messages: list[Message] = []
+    by_agent = [k for k, step in enumerate(steps) if isinstance(step, Mapping) and step.get("source") == "agent"]
     for index, step in enumerate(steps):
-        for message in _of_step(step, f"steps[{index}]"):
+        for message in _of_step(step, f"steps[{index}]", followed=index in by_agent[:-1]):
             if messages and _are_one(messages[-1], message):
                 messages[-1] = _joined(messages[-1], message)
             else:
@@ -68,7 +69,7 @@ def _parts(content: Any) -> list[Any]:
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
-def _of_step(step: Any, where: str) -> Iterator[Message]:
+def _of_step(step: Any, where: str, *, followed: bool) -> Iterator[Message]:
     if not isinstance(step, Mapping) or step.get("source") not in _SOURCES:
         raise TaskError(f"{where} is {step!r:.60}", remedy=f"a step has a source, one of {', '.join(_SOURCES)}")
     content = _content(step.get("message"))
@@ -93,12 +94,12 @@ def _of_step(step: Any, where: str) -> Iterator[Message]:
         if not isinstance(result, Mapping):
             raise TaskError(f"a result of {where} is {result!r:.60}", remedy="{source_call_id, content}")
         if result.get("content") is None and result.get("subagent_trajectory_ref"):
-            if result.get("source_call_id"):
+            if followed and (calls or result.get("source_call_id")):
                 raise TaskError(
                     f"a result of {where} has no content: it refers to the trajectory of a subagent",
                     remedy="put what the agent was shown into its content",
                 )
-            continue  # a note of the log, which no model was shown
+            continue  # a note of the log, or nothing that is learned follows
         id, said = result.get("source_call_id"), _content(result.get("content"))
         # A result that names no call was shown to the model as a message, unless its step has calls.
         if id:

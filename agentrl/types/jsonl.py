@@ -9,9 +9,7 @@ from typing import Any, NamedTuple
 
 from agentrl.types.errors import TaskError
 
-_FORM = (
-    'write a JSON object on each line: {"question": ...}. Other files: a function of yours reads them (tasks.source)'
-)
+_FORM = 'a JSON object a line: {"key": "value", ...}'
 
 
 class JsonRow(NamedTuple):

@@ -32,13 +32,14 @@ DEFINITIONS = [
 PARSER = parser_named("hermes", DEFINITIONS)
 TOKENIZER = ByteTokenizer()
 RENDERER = Renderer(TOKENIZER, PARSER, [])
-RIGHT = ("trains", "shown", "controls", "instruction", "refused")
+RIGHT = ("trains", "shown", "controls", "instruction", "refused", "warned")
 """What a case may say, one of them at least: a part of every span that is learned, in order; what is shown, in order;
-the number of control tokens; the instruction as roles and texts, in order; words of the refusal."""
+the number of control tokens; the instruction as roles and texts, in order; words of the refusal; words of the
+warning, or none."""
 
 
 @pytest.mark.parametrize(("file", "case"), played("rows", ["row"], [*RIGHT, "tasks", "data", "id", "tools", "fields"]))
-def test_a_row(file: str, case: Case, tmp_path: Path) -> None:
+def test_a_row(file: str, case: Case, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert set(case) & set(RIGHT), "a case says what is right"
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(case["row"]) + "\n")
@@ -49,6 +50,8 @@ def test_a_row(file: str, case: Case, tmp_path: Path) -> None:
         assert "rows.jsonl:1" in str(refused.value)
     else:
         checked(file, case, path)
+    if "warned" in case:
+        assert (case["warned"] in caplog.text) if case["warned"] else not caplog.messages
 
 
 def checked(file: str, case: Case, path: Path) -> None:

@@ -4,7 +4,9 @@ and raw texts.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +24,8 @@ from agentrl.types.errors import TaskError
 from agentrl.types.jsonl import read_rows
 from agentrl.types.parts import schemas
 from agentrl.types.task import Message
+
+_log = logging.getLogger(__name__)
 
 Labelled = tuple[SupervisedConversation, float]
 """A conversation, and its label: 1 for a good one, 0 for a bad one."""
@@ -73,11 +77,14 @@ def conversations(
         if messages is None and atif.is_trajectory(row.data):
             talk = atif.talk_of(row.data)
             told = _told(row, parser, talk.tools)
-            return [_readable(_turns(_checked(talk.messages, "steps"), told), told)]
+            return [unread.counted(_turns(_checked(talk.messages, "steps"), told), told)]
         told = _told(row, parser, _tools(row, tools, source.section))
-        return [_readable(_turns(_conversation(told, messages, source.section), told), told)]
+        return [unread.counted(_turns(_conversation(told, messages, source.section), told), told)]
 
-    return _all(source, base, read)
+    unread = _Unread()
+    found = _all(source, base, read)
+    unread.report(parser.name)
+    return found
 
 
 def preferences(
@@ -182,12 +189,19 @@ def _conversation(told: _Told, path: str | Sequence[str] | None, section: str) -
 
 def _parts(fields: Sequence[Any]) -> list[list[Any]]:
     """The items of several fields that hold one conversation. A text of the first is the user's message, of another
-    the assistant's. If all are texts, only the last is the assistant's: Alpaca's `[instruction, input, output]`.
+    the assistant's. Of three texts the first two are the user's: Alpaca's `[instruction, input, output]`.
     """
-    given = [from_json(each) for each in fields]
-    if len(given) > 1 and all(isinstance(each, str) for each in given):
-        given = ["\n\n".join(filter(str.strip, given[:-1])), given[-1]]
+    if len(fields) == 3 and all(each is None or _is_prose(each) for each in fields):
+        fields = ["\n\n".join(each for each in fields[:-1] if each and each.strip()), fields[-1] or ""]
+    given = [each if _is_prose(each) else from_json(each) for each in fields]
     return [_items(value, "user" if index == 0 else "assistant") for index, value in enumerate(given)]
+
+
+def _is_prose(value: Any) -> bool:
+    """Returns True for a text that is not a message or a list of messages in JSON."""
+    read = from_json(value) if isinstance(value, str) else None
+    first = read[0] if isinstance(read, list) and read else read
+    return isinstance(value, str) and not (isinstance(first, Mapping) and {"role", "from", "type"} & first.keys())
 
 
 def _items(value: Any, role: str) -> list[Any]:
@@ -334,22 +348,32 @@ def _turns(messages: Sequence[Message], told: _Told, side: str = "", learned_fro
     return SupervisedConversation(own, group, opening, turns, told.row.place, told.tools)
 
 
-def _readable(conversation: SupervisedConversation, told: _Told) -> SupervisedConversation:
-    """Returns the conversation if rollouts can read each reply that is learned.
+@dataclass
+class _Unread:
+    """Counts the replies that are learned and that a rollout would answer with an error of the format."""
 
-    Raises:
-        TaskError: the policy would learn a call that its own parser refuses.
-    """
-    if not told.parser.functions:
+    replies: int = 0
+    unread: int = 0
+    first: str = ""
+
+    def counted(self, conversation: SupervisedConversation, told: _Told) -> SupervisedConversation:
+        """Counts the replies of a conversation; returns it. A call of a tool that opens later counts as read."""
+        known = told.parser.functions
+        for turn in conversation.turns if known else ():
+            if not turn.trains:
+                continue
+            self.replies += 1
+            faults = [each for each in told.parser.parse(turn.text, known).errors if not each.tool]
+            self.unread += bool(faults)
+            if faults and not self.first:
+                self.first = f"{told.row.place}: {faults[0].snippet!r:.80}: {faults[0].message}"
         return conversation
-    for turn in conversation.turns:
-        if turn.trains and (faults := told.parser.parse(turn.text, told.parser.functions).errors):
-            raise TaskError(
-                f"a reply that is learned holds what the format {told.parser.name} cannot read: "
-                f"{faults[0].snippet!r:.80}: {faults[0].message}",
-                remedy="write the call as tool_calls or in this format, or give the message weight 0: context only",
-            )
-    return conversation
+
+    def report(self, name: str) -> None:
+        """Warns of such replies, and shows the first."""
+        if self.unread:
+            told = "%d of %d replies to learn hold what looks like a call and is none in the format %s. The first: %s"
+            _log.warning(told, self.unread, self.replies, name, self.first)
 
 
 def _answered(messages: Sequence[Message]) -> list[Message]:
