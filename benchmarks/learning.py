@@ -12,6 +12,7 @@ table of a hundred runs is measured in parts.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import statistics
@@ -82,6 +83,8 @@ class Arm(NamedTuple):
 class Record:
     """Finished runs, as lines of JSON: `method`, `seed`, `set`, `commit`, and a list for each metric.
 
+    A run of another commit counts as finished; the line names its commit.
+
     Args:
         path: the file; None: nothing is recorded.
     """
@@ -89,8 +92,14 @@ class Record:
     def __init__(self, path: Path | None) -> None:
         self._path, self._adding = path, threading.Lock()
         self._runs: list[dict[str, Any]] = []
-        if path is not None and path.exists():
-            self._runs = [json.loads(line) for line in path.read_text().splitlines()]
+        if path is None:
+            return
+        asked = ["git", "rev-parse", "--short=12", "HEAD"]
+        self._commit = subprocess.run(asked, cwd=RECIPE, capture_output=True, text=True, check=True).stdout.strip()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for line in path.read_text().splitlines() if path.exists() else ():
+            with contextlib.suppress(ValueError):  # the last line of a run that was killed
+                self._runs.append(json.loads(line))
 
     def find(self, arm: Arm) -> Run | None:
         """Returns the metrics of a run with exactly these settings; None: it is not recorded."""
@@ -103,10 +112,8 @@ class Record:
         """Adds a finished run, with the commit that ran it."""
         if self._path is None:
             return
-        asked = ["git", "rev-parse", "--short=12", "HEAD"]
-        commit = subprocess.run(asked, cwd=RECIPE, capture_output=True, text=True, check=False).stdout.strip()
-        metrics = {name: [round(line[name], 3) for line in run] for name in RECORDED}
-        held = {"method": arm.method, "seed": arm.seed, "set": arm.sets, "commit": commit, **metrics}
+        metrics = {name: [round(line[name], 6) for line in run] for name in RECORDED}
+        held = {"method": arm.method, "seed": arm.seed, "set": arm.sets, "commit": self._commit, **metrics}
         with self._adding, self._path.open("a") as file:
             file.write(json.dumps(held) + "\n")
 

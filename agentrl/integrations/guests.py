@@ -67,8 +67,7 @@ def _with_folders(spec: dict[str, Any], place: str) -> dict[str, Any]:
         TaskError: it is neither.
     """
     path = spec.get("path", [])
-    if isinstance(path, str):
-        path = [path]
+    path = [path] if isinstance(path, str) else list(path) if isinstance(path, tuple) else path
     if not isinstance(path, list) or not all(isinstance(each, str) for each in path):
         raise TaskError(
             f"spec.path is {path!r:.80}", place=place, remedy="give a list of folders with Python modules: [./src]"

@@ -395,10 +395,12 @@ METHODS = [
         lambda run: [[verdict.open for verdict in episode.gates] for episode in run.played],
         gated,
         [[0.3, [0.1, 0.1, 0.0]], [0.1, [0.0, 0.0]], [0.0, [0.0]]],
+        small=("sandbox.spec.image=null",),  # what the test needs is on this machine
         sized=(
             "tasks.args.n=1",
             "sampling.max_tokens=40",
             "agent={max_turns: 3, format: tags, describe_tools: false}",
+            "sandbox.spec.image=null",
             "train.trainable=null",
             "train.lr=1.0e-3",
             PINNED,
