@@ -199,7 +199,7 @@ GOLD = dataclasses.make_dataclass("Gold", ["x"])
         (GOLD(3), "data.gold[0] is Gold(x=3) (Gold)", "dataclasses.asdict(value)"),
         ({1, 2}, "data.gold[0] is {1, 2} (set)", "sorted(value)"),
         (PurePosixPath("/x"), "data.gold[0] is PurePosixPath('/x')", "str(value)"),
-        (float("nan"), "data.gold[0] is nan (float)", "None where there is no number"),
+        (float("nan"), "data.gold[0] is nan (float)", "null, where there is no number"),
         (b"x", "data.gold[0] is b'x' (bytes)", "value.decode()"),
         ({1: "a"}, "data.gold[0] has the key 1 (int)", "str(key)"),
         (10**5000, "data.gold[0] is a value (int)", "str(value)"),
