@@ -1,7 +1,7 @@
 """agentrl: multi-turn agentic reinforcement learning.
 
-For a task of your own: `Task`, `Tool`, `Environment`, `tool`, `ToolResult`, `Observation`, `ToolError`, `Say`, `Reply`,
-`Agent`, `ToolAgent`, `http_client`.
+For a task of your own: `Task`, `Tool`, `Environment`, `tool`, `ToolResult`, `Observation`, `ToolError`, `ScoringPrevented`,
+`Say`, `Reply`, `Agent`, `ToolAgent`, `http_client`.
 To run: `rollout`, `train`, `eval`, `check_environment`; of a stored run: `open_run`, `rescore`, `credit`,
 `fork`, `probe`, `credit_truth`, `export`. The command line calls them too: `agentrl --help`; docs/python.md.
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from agentrl.tools.base import Environment, Observation, Tool, ToolResult, tool
     from agentrl.types.distribution import __version__ as __version__
     from agentrl.types.episode import Episode
-    from agentrl.types.errors import InfraError, ToolError
+    from agentrl.types.errors import InfraError, ScoringPrevented, ToolError
     from agentrl.types.http.client import http_client
     from agentrl.types.task import Message, Task
 
@@ -49,6 +49,7 @@ _MODULES = {
     "Reply": "agentrl.chat.formats.parser",
     "Run": "agentrl.api.run",
     "Say": "agentrl.engines.scripted",
+    "ScoringPrevented": "agentrl.types.errors",
     "Session": "agentrl.rollouts.session",
     "Task": "agentrl.types.task",
     "Tool": "agentrl.tools.base",
@@ -83,6 +84,7 @@ __all__ = [
     "Reply",
     "Run",
     "Say",
+    "ScoringPrevented",
     "Session",
     "Task",
     "Tool",

@@ -97,8 +97,11 @@ class Record:
         asked = ["git", "rev-parse", "--short=12", "HEAD"]
         self._commit = subprocess.run(asked, cwd=RECIPE, capture_output=True, text=True, check=True).stdout.strip()
         path.parent.mkdir(parents=True, exist_ok=True)
-        for line in path.read_text().splitlines() if path.exists() else ():
-            with contextlib.suppress(ValueError):  # the last line of a run that was killed
+        held = path.read_text() if path.exists() else ""
+        if held and not held.endswith("\n"):  # the last line of a run that was killed
+            path.write_text(held + "\n")
+        for line in held.splitlines():
+            with contextlib.suppress(ValueError):
                 self._runs.append(json.loads(line))
 
     def find(self, arm: Arm) -> Run | None:

@@ -39,7 +39,7 @@ def talk_of(trajectory: Mapping[str, Any]) -> Talk:
     messages: list[Message] = []
     by_agent = [k for k, step in enumerate(steps) if isinstance(step, Mapping) and step.get("source") == "agent"]
     for index, step in enumerate(steps):
-        for message in _of_step(step, f"steps[{index}]", followed=index in by_agent[:-1]):
+        for message in _of_step(step, f"steps[{index}]", followed=bool(by_agent) and index < by_agent[-1]):
             if messages and _are_one(messages[-1], message):
                 messages[-1] = _joined(messages[-1], message)
             else:
@@ -90,22 +90,29 @@ def _of_step(step: Any, where: str, *, followed: bool) -> Iterator[Message]:
             message["weight"] = 0
         yield message
     names = {call["id"]: call["function"]["name"] for call in calls}
+    if not followed and any(map(_lies_elsewhere, results or ())):
+        return  # no reply that is learned follows
     for result in results or ():
         if not isinstance(result, Mapping):
             raise TaskError(f"a result of {where} is {result!r:.60}", remedy="{source_call_id, content}")
-        if result.get("content") is None and result.get("subagent_trajectory_ref"):
-            if followed and (calls or result.get("source_call_id")):
+        if _lies_elsewhere(result):
+            if calls or result.get("source_call_id"):
                 raise TaskError(
                     f"a result of {where} has no content: it refers to the trajectory of a subagent",
                     remedy="put what the agent was shown into its content",
                 )
-            continue  # a note of the log, or nothing that is learned follows
+            continue  # a note of the log, which no model was shown
         id, said = result.get("source_call_id"), _content(result.get("content"))
         # A result that names no call was shown to the model as a message, unless its step has calls.
         if id:
             yield {"role": "tool", "tool_call_id": id, "content": said, **({"name": names[id]} if id in names else {})}
         else:
             yield {"role": _role(result, "tool" if calls else "user"), "content": said, **_name(result)}
+
+
+def _lies_elsewhere(result: Any) -> bool:
+    """Returns True if the content of a result is in the trajectory of a subagent."""
+    return isinstance(result, Mapping) and result.get("content") is None and bool(result.get("subagent_trajectory_ref"))
 
 
 def _role(part: Mapping[str, Any], usual: str) -> str:

@@ -42,7 +42,7 @@ _CALLS = ("function_call", "tool_call")
 
 _TEXTS = ("text", "input_text", "output_text", "refusal")
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
-_SYSTEM = ("system", "system_prompt", "system_message")
+SYSTEM_KEYS = ("system", "system_prompt", "system_message")
 _OF_ITEMS = ("type", "id", "status", "phase", "prompt_token_ids", "generation_token_ids", "generation_log_probs")
 """Keys of an item of the Responses API that no model sees; the last three are of NeMo Gym's rollouts."""
 _FORM = (
@@ -121,7 +121,7 @@ def with_system(messages: list[Message], row: Mapping[str, Any], path: str | Non
     if not isinstance(around, Mapping):
         return messages
     texts: dict[str, str] = {}
-    for key in ("instructions",) if last == "input" else _SYSTEM:
+    for key in ("instructions",) if last == "input" else SYSTEM_KEYS:
         given = _content(from_json(around.get(key)))
         if isinstance(given, str):
             given = [{"type": "text", "text": given}]

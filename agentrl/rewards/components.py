@@ -30,8 +30,8 @@ from agentrl.types.errors import (
     AgentRLError,
     MissingExtra,
     RecipeError,
+    ScoringPrevented,
     TaskError,
-    ToolError,
     ToolServerEnded,
     asked_to_stop,
     nearest,
@@ -70,7 +70,7 @@ class Component:
         settings: values of its other parameters, checked.
         steps: applied in order to the returned value.
         required: without its value the episode is not scored.
-        worst: its value, or the upper bound of it, if the agent prevented the scoring.
+        worst: bound of its value if the agent prevented the scoring.
         sandbox_required: it needs the sandbox of the episode.
         live_need: the required input that exists only during the episode: `env`, `tools` or `sandbox`.
         forgery_accepted: it is trained on although the policy could forge it.
@@ -148,10 +148,9 @@ class Component:
     ) -> tuple[Values, str]:
         """Scores an episode. Returns the outcome, or a list with one entry per turn, and a note.
 
-        The value is `worst` if the agent's programs broke the sandbox or ended a tool's server in two attempts, or if a
-        tool that the function calls raises a ToolError. Likewise if the function does not handle an exception of the
-        agent's sandbox about files or processes (OSError: no file, a folder, too large, ...): that is not a bug of the
-        function.
+        The value is the least favourable one (`worst`) if the agent's programs broke the sandbox or, in two attempts, a
+        tool's server; if the function raises ScoringPrevented; or if it does not handle an OSError of the agent's
+        sandbox (no file, a folder, too large, ...): that is not a bug of the function.
 
         Raises:
             RewardError: the function raised, or returned a value that is not a reward.
@@ -189,8 +188,8 @@ class Component:
         except BaseException as raised:
             if asked_to_stop(raised):
                 raise
-            note = self._prevented(_alone(raised), episode, sandbox, left)
-            return self._worst(episode), note
+            note = self._prevented(raised, episode, sandbox, left)
+            return self._least(episode), note
         finally:
             await asyncio.gather(*(box.close() for box in boxes if box is not sandbox))
 
@@ -201,7 +200,9 @@ class Component:
             RewardError: the agent did not; the function raised the error.
             AgentRLError: the agent did not, and it is one.
         """
-        if isinstance(error, SandboxBroken | SandboxExpired | ToolError):
+        if isinstance(error, BaseExceptionGroup):  # of the function's TaskGroup
+            return "; ".join(dict.fromkeys(self._prevented(each, episode, sandbox, left) for each in error.exceptions))
+        if isinstance(error, SandboxBroken | SandboxExpired | ScoringPrevented | Unverified):
             return str(error)
         if isinstance(error, ToolServerEnded) and left.suspected:
             return str(error)
@@ -216,21 +217,27 @@ class Component:
             remedy="fix the function and run the same command again",
         ) from error
 
-    def _worst(self, episode: Episode) -> Values:
-        """Returns the value where the agent prevented the scoring: at most `worst`, and at most what a 0 is worth."""
-        found = apply(self.steps, [0.0] * len(episode.turns) if "turn" in self.wants else 0.0)
+    def _least(self, episode: Episode) -> Values:
+        """Returns the less favourable one of `worst` and of what a 0 is worth behind the steps."""
+        zeros: Values = [0.0] * len(episode.turns) if self.per_turn else 0.0
+        try:
+            found = apply(self.steps, zeros)
+        except ValueError:  # a step that takes no 0
+            found = zeros
+        least = max if self.weight < 0 else min
         if isinstance(found, list):
-            return [self.worst if value is None else min(value, self.worst) for value in found]
-        return self.worst if found is None else min(found, self.worst)
+            return [least(value or 0.0, self.worst) for value in found]
+        return least(found or 0.0, self.worst)
 
     async def call(self, given: Mapping[str, Any], sandboxes: Sequence[Sandbox] = ()) -> Any:
-        """Calls the function. Returns 0 with a note if the agent prevented a built-in from reaching a verdict.
+        """Calls the function. A turn, or a group, without a built-in's verdict by the agent's fault is 0 with a note.
 
         Args:
             sandboxes: the sandboxes in which the function runs programs.
 
         Raises:
             SandboxLost: a sandbox does not answer.
+            Unverified: the agent prevented a built-in's verdict on the episode.
         """
         if not (self.about.verifier or self.function.__module__.startswith("agentrl.")):
             return await self._called(given)
@@ -239,8 +246,9 @@ class Component:
         except Unverified as reason:
             if self.of_group:
                 return [Scored(0.0, str(reason))] * len(given["group"])
-            listed = self.per_turn and "turn" not in self.wants
-            return Scored([0.0] * len(given["episode"].turns) if listed else 0.0, str(reason))
+            if "turn" in self.wants:
+                return Scored(0.0, str(reason))
+            raise
 
     async def _called(self, given: Mapping[str, Any]) -> Any:
         value = self.function(**{name: given[name] for name in self.wants}, **self.settings)
@@ -507,13 +515,6 @@ def _sum(values: Sequence[float | None]) -> float | None:
     return total(scored) if scored else None
 
 
-def _alone(error: BaseException) -> BaseException:
-    """Returns the first error of a group, which a function's TaskGroup raises; another error unchanged."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
-
-
 def _component(name: str, given: Any, base: Path) -> Component:
     place = f"rewards.{name}"
     spec = dict(given or {}) if given is None or isinstance(given, Mapping) else {"use": given}
@@ -528,6 +529,12 @@ def _component(name: str, given: Any, base: Path) -> Component:
     loaded = REWARDS.load(name if use is None else use, spec, base, place, beside=OF_COMPONENT)
     function = loaded.plug_in
     _check_inputs(name, loaded.wants)
+    if taken := [each for each in OF_COMPONENT if each in inspect.signature(function).parameters]:
+        raise RecipeError(
+            f"the function of {name} has a parameter {taken[0]!r}, which is a key of every component",
+            place=place,
+            remedy="give the parameter another name",
+        )
     if (require := about(function).require) is not None:
         try:
             require(loaded.arguments)

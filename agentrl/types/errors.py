@@ -275,6 +275,13 @@ class ToolError(Exception):
     ends_reply: bool = False
 
 
+class ScoringPrevented(Exception):
+    """Raised in a reward that cannot be computed, perhaps because of what the agent did.
+
+    The component gets its least favourable value (`worst`), so that an agent cannot void an episode.
+    """
+
+
 def asked_to_stop(error: BaseException) -> bool:
     """Returns True for errors that must propagate: Ctrl-C, closing of a coroutine, cancellation of the current task.
 

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from agentrl.config.rewards import Gate, RewardStep
 from agentrl.rewards import RewardError, RewardSet, Scored
 from agentrl.rewards.steps import apply
-from agentrl.types.errors import RecipeError, ToolError
+from agentrl.types.errors import RecipeError, ScoringPrevented
 from agentrl.types.task import Task
 from tests.rewards.make import make_episode, turn
 
@@ -140,7 +140,7 @@ async def test_a_threshold_tells_success():
 
 
 def prevented():
-    raise ToolError("the database is gone")
+    raise ScoringPrevented("the database is gone")
 
 
 @pytest.mark.parametrize(("more", "worth"), [
@@ -148,11 +148,22 @@ def prevented():
     ({"then": [{"normalise": [-1, 0]}]}, 0.0),  # else the agent would earn 1
     ({"then": [{"backward": {"false_positive": 0.1}}]}, -0.1 / 0.9),  # no more than a failure
     ({"worst": -1}, -1.0),
+    ({"weight": -1, "then": [{"normalise": [1, 2]}]}, 0.0),  # a penalty is no bonus
+    ({"weight": -1, "worst": 1}, -1.0),
+    ({"then": [{"normalise": [-1, 1]}, {"forward": {"false_negative": 0.1}}]}, 0.0),  # which takes no half
 ])  # fmt: skip
 async def test_an_agent_that_prevents_the_scoring_earns_nothing(more, worth):
     scored = await score({"a": {"use": prevented, **more}})
     assert scored.total == pytest.approx(worth)
     assert scored.notes == {"a": "the database is gone"}
+
+
+def test_the_keys_of_a_component_are_no_settings_of_its_function():
+    def rated(worst=3.0):
+        return worst
+
+    with pytest.raises(RecipeError, match="has a parameter 'worst', which is a key of every component"):
+        RewardSet.from_recipe({"a": {"use": rated, "worst": 5}})
 
 
 async def test_process_scores():

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentrl.chat import atif
-from agentrl.chat.foreign import ROLES, chat_messages, from_json, tool_definitions, with_system
+from agentrl.chat.foreign import ITEMS, ROLES, SYSTEM_KEYS, chat_messages, from_json, tool_definitions, with_system
 from agentrl.chat.formats.native_calls import answers, ids_of, in_call_order, read_arguments, rounds
 from agentrl.chat.formats.parser import Parser
 from agentrl.curriculum.tables import Row, RowSource, inside, rows_of
@@ -178,7 +178,7 @@ def _conversation(told: _Told, path: str | Sequence[str] | None, section: str) -
     if isinstance(path, str):
         return with_system(_messages(inside(data, path, f"{section}.messages"), path), data, path)
     if path is not None:
-        parts = _parts([inside(data, each, f"{section}.messages") for each in path])
+        parts = _parts(path, [inside(data, each, f"{section}.messages") for each in path])
         return with_system(_messages([item for part in parts for item in part], " + ".join(path)), data, path[0])
     if key := next((key for key in ("messages", "conversations") if key in data), None):
         return with_system(_messages(data[key], key), data)
@@ -187,21 +187,37 @@ def _conversation(told: _Told, path: str | Sequence[str] | None, section: str) -
     raise _other_form(data, "sft")
 
 
-def _parts(fields: Sequence[Any]) -> list[list[Any]]:
-    """The items of several fields that hold one conversation. A text of the first is the user's message, of another
-    the assistant's. Of three texts the first two are the user's: Alpaca's `[instruction, input, output]`.
+def _parts(path: Sequence[str], fields: Sequence[Any]) -> list[list[Any]]:
+    """The items of several fields that hold one conversation. Of texts, the last is the assistant's and those before it
+    are the user's: Alpaca's `[instruction, input, output]`. A first text in a field `system` is the system message.
+
+    Args:
+        path: names of the fields.
     """
-    if len(fields) == 3 and all(each is None or _is_prose(each) for each in fields):
-        fields = ["\n\n".join(each for each in fields[:-1] if each and each.strip()), fields[-1] or ""]
+    system: list[list[Any]] = []
+    if len(fields) > 2 and path[0].rpartition(".")[2] in SYSTEM_KEYS and _is_prose(fields[0]):
+        system, fields = [[{"role": "system", "content": fields[0]}]], fields[1:]
+    if len(fields) > 2 and _is_prose(fields[-1]) and all(each is None or _is_prose(each) for each in fields):
+        fields = ["\n\n".join(each for each in fields[:-1] if each and each.strip()), fields[-1]]
     given = [each if _is_prose(each) else from_json(each) for each in fields]
-    return [_items(value, "user" if index == 0 else "assistant") for index, value in enumerate(given)]
+    return system + [_items(value, "user" if index == 0 else "assistant") for index, value in enumerate(given)]
 
 
 def _is_prose(value: Any) -> bool:
     """Returns True for a text that is not a message or a list of messages in JSON."""
-    read = from_json(value) if isinstance(value, str) else None
-    first = read[0] if isinstance(read, list) and read else read
-    return isinstance(value, str) and not (isinstance(first, Mapping) and {"role", "from", "type"} & first.keys())
+    if not isinstance(value, str):
+        return False
+    read = from_json(value)
+    items = read if isinstance(read, list) else [read]
+    return read != [] and not all(isinstance(each, Mapping) and _is_message(each) for each in items)
+
+
+def _is_message(item: Mapping[str, Any]) -> bool:
+    told = ("role" in item and bool({"content", "parts", "tool_calls"} & item.keys())) or {
+        "from",
+        "value",
+    } <= item.keys()
+    return told or item.get("type") in ITEMS
 
 
 def _items(value: Any, role: str) -> list[Any]:

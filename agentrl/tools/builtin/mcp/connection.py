@@ -110,7 +110,7 @@ class Connection:
                 result = await self._asked(self._session.call_tool(name, arguments))
             except ServerLost:
                 raise self._lost(others=_under_way[self._key] - 1) from None
-        if self._changes:
+        if self.changes:
             await self._list_again()
         return result
 
@@ -223,7 +223,8 @@ class Connection:
                 await self._asked(self._list(self._session))
 
     @property
-    def _changes(self) -> bool:
+    def changes(self) -> bool:
+        """True if the server announces that its list of tools may change."""
         tools = self._session.server_capabilities.tools if self._session.server_capabilities else None
         return bool(tools and tools.list_changed)
 

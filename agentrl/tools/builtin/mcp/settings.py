@@ -91,6 +91,8 @@ class McpSettings(BaseModel):
         """
         known = of_task(task) if self.places else {}
         files = {fill(name, known): fill(path, known) for name, path in self.files.items()}
+        if len(files) < len(self.files):
+            raise TaskError("mcp: files: two copies have the same name", place=f"task {task.id}")
         if wrong := _misplaced(files):
             raise TaskError(f"mcp: files: {wrong}", place=f"task {task.id}")
         if missing := next((path for path in files.values() if not os.path.exists(path)), None):
@@ -131,10 +133,10 @@ def _misplaced(names: Collection[str]) -> str:
     """Describes a name of a copy that lies outside of the folder, or inside of another copy; "": there is none."""
     paths = [PurePosixPath(name) for name in names]
     for name, path in zip(names, paths, strict=True):
-        if not path.parts or path.is_absolute() or ".." in path.parts:
+        if not path.parts or path.is_absolute() or ".." in path.parts or FOLDER in name:
             return f"{name!r} is not a name in {{folder}}"
-        if set(path.parents) & set(paths):
-            return f"{name!r} lies in another copy"
+        if set(path.parents) & set(paths) or paths.count(path) > 1:
+            return f"{name!r} lies in another copy, or has its name"
     return ""
 
 

@@ -6,21 +6,22 @@ import asyncio
 import base64
 import binascii
 import json
-import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentrl.tools.base import Environment, ToolResult
 from agentrl.tools.builtin.mcp.connection import Connection, ServerEnded, ServerLost, connect, leave
+from agentrl.tools.builtin.mcp.copies import copy_files
 from agentrl.tools.builtin.mcp.settings import McpSettings
 from agentrl.tools.schema import SchemaTool, schema_tool
 from agentrl.types.clocks.deadline import Deadline
-from agentrl.types.errors import ToolError, needs
+from agentrl.types.errors import ScoringPrevented, ToolError, needs
 from agentrl.types.parts.image import ImageRefused
 from agentrl.types.parts.schemas import complaint
 from agentrl.types.task import Task
@@ -50,7 +51,7 @@ class Mcp(Environment):
         self._connection: Connection | None = None
         self._folder: Path | None = None
         self._copying: asyncio.Future[None] | None = None
-        self._closing, self._asking = threading.Event(), asyncio.Lock()
+        self._closing, self._asking, self._asked_s = threading.Event(), asyncio.Lock(), 0.0
         self._listed: list[Any] | None = None
         self._first: list[Any] = []  # the agent's calls may change the list later
         self._offered: list[SchemaTool] = []
@@ -89,39 +90,49 @@ class Mcp(Environment):
         if self._copying is not None:
             self._closing.set()
             await asyncio.wait([self._copying])
+            self._copying.exception()  # the episode has it already, or was closed
         if self._folder is not None:
             await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 
     async def ask(self, name: str, /, **arguments: Any) -> str:
         """Calls a tool of the server for a reward and returns its text.
 
-        The recipe may hide the tool from the model (`exclude`). `name` is the server's, without `prefix`.
+        The recipe may hide the tool from the model (`exclude`). `name` is the server's, without `prefix`. All calls of
+        an episode have `timeout_s` together.
 
         Raises:
             ValueError: the server has no such tool, the arguments do not fit its schema, or episodes share the server.
-            ToolError: the call failed, or took longer than `timeout_s`. The state that the agent left may be the cause:
-                the reward component gets its worst value.
+            ScoringPrevented: the call failed, or the time is up. The state that the agent left may be the cause.
             ServerEnded: the server has ended, perhaps because of the agent. It is started again in a fresh attempt.
             ServerLost: the server has ended, and others use it too.
         """
         if self._connection is None or self._connection.shared:
             raise ValueError("a shared server has no state of one episode: remove 'shared'")
         known = {each.name: each for each in (*self._connection.tools, *self._first)}
-        if name not in known:
+        if name not in known and not self._connection.changes:
             raise ValueError(f"the server has no tool {name!r}, but {', '.join(known)}")
-        if (wrong := complaint(known[name].input_schema, arguments)) is not None:
+        if name in known and (wrong := complaint(known[name].input_schema, arguments)) is not None:
             raise ValueError(f"{name}: {wrong}")
         async with self._asking:  # one after the other: calls in flight are witnesses for each other
             try:
-                async with Deadline(self.timeout_s):
-                    return (await self._call(name, arguments)).text
-            except TimeoutError:
-                await self.check_answers()
-                raise ToolError(f"{name}: no answer within {self.timeout_s:g} s") from None
+                return await self._answer(name, arguments)
+            except ToolError as error:
+                raise ScoringPrevented(f"{name}: {error}") from None
             except ServerEnded as error:
                 if self.settings.url is None:
                     raise
                 raise ServerLost(error.message, place=error.place, remedy=error.remedy) from None
+
+    async def _answer(self, name: str, arguments: dict[str, Any]) -> str:
+        began = time.monotonic()
+        try:
+            async with Deadline(max(0.0, self.timeout_s - self._asked_s)):
+                return (await self._call(name, arguments)).text
+        except TimeoutError:
+            await self.check_answers()
+            raise ToolError(f"no answer within {self.timeout_s:g} s") from None
+        finally:
+            self._asked_s += time.monotonic() - began
 
     async def check_answers(self) -> None:
         """Checks that the server is not frozen."""
@@ -149,41 +160,6 @@ class Mcp(Environment):
     async def _call(self, name: str, arguments: dict[str, Any]) -> ToolResult:
         assert self._connection is not None
         return result_of(await self._connection.call(name, arguments))
-
-
-class CopyStopped(Exception):
-    """The episode was closed while its files were copied."""
-
-
-def copy_files(files: Mapping[str, str], folder: Path, stop: threading.Event) -> None:
-    """Copies files and folders into a folder. A link becomes a copy of what it leads to. All copies can be written.
-
-    Args:
-        files: the original's path by the name of the copy.
-        stop: ends the copying before the next file.
-
-    Raises:
-        CopyStopped: `stop` is set.
-        OSError: a file cannot be read.
-    """
-
-    def copy(original: str, target: str) -> str:
-        if stop.is_set():
-            raise CopyStopped
-        if os.path.exists(original):  # a link that leads nowhere is left out
-            shutil.copy(original, target)
-            os.chmod(target, os.stat(target).st_mode | 0o600)
-        return target
-
-    for name, original in files.items():
-        target = folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if Path(original).is_dir():
-            shutil.copytree(original, target, copy_function=copy, dirs_exist_ok=True)
-            for inside, _, _ in os.walk(target):
-                os.chmod(inside, 0o700)
-        else:
-            copy(original, str(target))
 
 
 def result_of(said: Any) -> ToolResult:

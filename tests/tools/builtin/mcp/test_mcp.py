@@ -398,7 +398,7 @@ async def asks_wrongly(env: Mcp) -> float:
 
 @pytest.mark.parametrize(
     ("asks", "said"),
-    [(asks_fail, "Error executing tool fail: the shop is closed"), (asks_hang, "hang: no answer within 0.5 s")],
+    [(asks_fail, "fail: Error executing tool fail: the shop is closed"), (asks_hang, "hang: no answer within 0.5 s")],
 )
 async def test_a_state_that_the_server_cannot_tell_is_worth_0(asks: Any, said: str, tmp_path: Path) -> None:
     """The agent may have made it so: the episode must not be void."""

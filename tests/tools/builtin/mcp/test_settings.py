@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from pathlib import Path
@@ -13,8 +14,9 @@ import pytest
 pytest.importorskip("mcp", reason="pip install 'agentrl-framework[mcp]'")
 
 from agentrl.api.recipe_check import check as check_recipe
+from agentrl.tools.builtin.mcp.copies import CopyStopped, copy_files
 from agentrl.tools.builtin.mcp.settings import McpSettings
-from agentrl.tools.builtin.mcp.tool import CopyStopped, Mcp, copy_files
+from agentrl.tools.builtin.mcp.tool import Mcp
 from agentrl.types.errors import TaskError
 from agentrl.types.task import Task
 
@@ -46,6 +48,10 @@ def test_a_shared_server_is_told_nothing() -> None:
         ({"command": ("serve", "{folder}"), "files": {"../a": "b"}}, r"'../a' is not a name in {folder}"),
         ({"command": ("serve", "{folder}"), "files": {"/a": "b"}}, r"'/a' is not a name in {folder}"),
         ({"command": ("serve", "{folder}"), "files": {"a": "b", "a/c": "b"}}, r"'a/c' lies in another copy"),
+        (
+            {"command": ("serve", "{folder}"), "files": {"a": "b", "./a": "c"}},
+            r"'a' lies in another copy, or has its name",
+        ),
         ({"url": "http://x.test/{folder}", "files": {"a": "b"}}, "files belong to command"),
     ],
 )
@@ -60,6 +66,23 @@ def test_the_name_of_a_copy_may_be_the_task_s(tmp_path: Path) -> None:
     assert settings.of(TASK, tmp_path).files == {"shop.db": str(tmp_path / "original")}
     with pytest.raises(TaskError, match="task t2: mcp: files: '../a' is not a name in {folder}"):
         settings.of(Task.of("t2", "?", db="../a"))
+
+
+def test_links_of_a_folder_stay_links_and_others_become_copies(tmp_path: Path) -> None:
+    original, target = tmp_path / "original", tmp_path / "copies"
+    (original / "inner").mkdir(parents=True)
+    (original / "file").write_text("1")
+    (original / "inner" / "to-file").symlink_to("../file")
+    (original / "itself").symlink_to(".")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "back").symlink_to(tmp_path / "outside")
+    (original / "out").symlink_to(tmp_path / "outside")
+    os.mkfifo(original / "pipe")
+    copy_files({"a": str(original)}, target, threading.Event())
+    assert sorted(each.name for each in (target / "a").iterdir()) == ["file", "inner", "itself", "out"]
+    (target / "a" / "inner" / "to-file").write_text("2")
+    assert ((target / "a" / "file").read_text(), (original / "file").read_text()) == ("2", "1")
+    assert not (target / "a" / "out").is_symlink()
 
 
 async def test_copies_end_with_the_episode(tmp_path: Path) -> None:
