@@ -1,7 +1,7 @@
 """agentrl: multi-turn agentic reinforcement learning.
 
-For a task of your own: `Task`, `Tool`, `Environment`, `tool`, `ToolResult`, `Observation`, `ToolError`, `ScoringPrevented`,
-`Say`, `Reply`, `Agent`, `ToolAgent`, `http_client`.
+For a task of your own: `Task`, `Tool`, `Environment`, `tool`, `ToolResult`, `Observation`, `ToolError`,
+`ScoringPrevented`, `Say`, `Reply`, `Agent`, `ToolAgent`, `http_client`.
 To run: `rollout`, `train`, `eval`, `check_environment`; of a stored run: `open_run`, `rescore`, `credit`,
 `fork`, `probe`, `credit_truth`, `export`. The command line calls them too: `agentrl --help`; docs/python.md.
 
