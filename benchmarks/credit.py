@@ -49,7 +49,8 @@ BENCHMARK = Benchmark(
 )
 
 GROUP, STATES, TOKENS = 8, 12, 20
-BUDGET_MS, GIGPO_BUDGET_MS, BUDGET_SIZE = 100.0, 20.0, 512
+BUDGET, GIGPO_BUDGET, BUDGET_SIZE = 0.3, 0.05, 512
+"""Shares of the time of the row-by-row GiGPO that an estimator, and ours of GiGPO, may take at this size."""
 
 
 def make_table(trajectories: int, turns: int, seed: int = 0) -> CreditTable:
@@ -152,10 +153,10 @@ def measure(options: argparse.Namespace, report: Report) -> None:
     for size, ms in naive.items():
         figure = f"CPU ms, {size} trajectories of {options.turns} turns"
         report.ratio(figure, ("gigpo", found["gigpo"][size]), (ROW_BY_ROW, ms))
-    for name, by_size in found.items():
-        if BUDGET_SIZE in by_size:
-            most = GIGPO_BUDGET_MS if name == "gigpo" else BUDGET_MS
-            report.budget(f"ms of {name}, {BUDGET_SIZE} trajectories", by_size[BUDGET_SIZE], at_most=most)
+    for name, by_size in found.items() if BUDGET_SIZE in naive else ():
+        most = GIGPO_BUDGET if name == "gigpo" else BUDGET
+        share = by_size[BUDGET_SIZE] / naive[BUDGET_SIZE]
+        report.budget(f"{name}: share of {ROW_BY_ROW}, {BUDGET_SIZE} trajectories", share, at_most=most)
 
 
 def print_table(found: dict[str, dict[int, float]], naive: dict[int, float], options: argparse.Namespace) -> None:
