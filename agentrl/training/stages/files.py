@@ -213,11 +213,10 @@ def _is_prose(value: Any) -> bool:
 
 
 def _is_message(item: Mapping[str, Any]) -> bool:
-    told = ("role" in item and bool({"content", "parts", "tool_calls"} & item.keys())) or {
-        "from",
-        "value",
-    } <= item.keys()
-    return told or item.get("type") in ITEMS
+    if "role" in item:
+        return not {"content", "parts", "tool_calls"}.isdisjoint(item)
+    kind = item.get("type")
+    return {"from", "value"} <= item.keys() or (isinstance(kind, str) and kind in ITEMS)
 
 
 def _items(value: Any, role: str) -> list[Any]:
