@@ -12,13 +12,8 @@ table of a hundred runs is measured in parts.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import json
-import math
 import statistics
-import subprocess
 import sys
-import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,6 +24,8 @@ from rich.table import Table
 
 from benchmarks.curves import curves
 from benchmarks.harness import Benchmark, Report, Row
+from benchmarks.pairs import Pairs, Record, compare
+from benchmarks.pairs import table as pairs_table
 from benchmarks.trainings import TINY, TrainingFailed, run_training, steps_of
 
 RECIPE = Path(__file__).parent / "maze"
@@ -55,13 +52,6 @@ METHODS: dict[str, list[str]] = {
     "IGPO": ["credit={use: igpo, gamma: 0.95}", GOLD],
 }  # fmt: skip
 WINDOW = 3
-STUDENT = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
-)  # fmt: skip
-"""Quantiles .975 of Student's t of 1, 2, ... degrees of freedom; the last also stands for more, a little too wide."""
-AGREE = 7 / 8
-"""The share of pairs that agree, at least, where a method is called better or worse."""
-
 RECORDED = ("episodes", "success", "turns", "rollout_s", "train_s")
 """Metrics of an iteration that a record holds."""
 
@@ -80,45 +70,18 @@ class Arm(NamedTuple):
         return f"{self.method.lower().replace(', ', '-').replace(' ', '-')}-{self.seed}"
 
 
-class Record:
-    """Finished runs, as lines of JSON: `method`, `seed`, `set`, `commit`, and a list for each metric.
+def recorded(record: Record, arm: Arm) -> Run | None:
+    """Returns the metrics of a recorded run with exactly these settings; None: there is none."""
+    held = record.find(method=arm.method, set=arm.sets)
+    if held is None:
+        return None
+    return [dict(zip(RECORDED, values, strict=True)) for values in zip(*map(held.get, RECORDED), strict=True)]
 
-    A run of another commit counts as finished; the line names its commit.
 
-    Args:
-        path: the file; None: nothing is recorded.
-    """
-
-    def __init__(self, path: Path | None) -> None:
-        self._path, self._adding = path, threading.Lock()
-        self._runs: list[dict[str, Any]] = []
-        if path is None:
-            return
-        asked = ["git", "rev-parse", "--short=12", "HEAD"]
-        self._commit = subprocess.run(asked, cwd=RECIPE, capture_output=True, text=True, check=True).stdout.strip()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        held = path.read_text() if path.exists() else ""
-        if held and not held.endswith("\n"):  # the last line of a run that was killed
-            path.write_text(held + "\n")
-        for line in held.splitlines():
-            with contextlib.suppress(ValueError):
-                self._runs.append(json.loads(line))
-
-    def find(self, arm: Arm) -> Run | None:
-        """Returns the metrics of a run with exactly these settings; None: it is not recorded."""
-        held = next((run for run in self._runs if (run["method"], run["set"]) == (arm.method, arm.sets)), None)
-        if held is None:
-            return None
-        return [dict(zip(RECORDED, values, strict=True)) for values in zip(*map(held.get, RECORDED), strict=True)]
-
-    def add(self, arm: Arm, run: Run) -> None:
-        """Adds a finished run, with the commit that ran it."""
-        if self._path is None:
-            return
-        metrics = {name: [round(line[name], 6) for line in run] for name in RECORDED}
-        held = {"method": arm.method, "seed": arm.seed, "set": arm.sets, "commit": self._commit, **metrics}
-        with self._adding, self._path.open("a") as file:
-            file.write(json.dumps(held) + "\n")
+def note(record: Record, arm: Arm, run: Run) -> None:
+    """Adds a finished run: a list for each metric."""
+    metrics = {name: [round(line[name], 6) for line in run] for name in RECORDED}
+    record.add(method=arm.method, seed=arm.seed, set=arm.sets, **metrics)
 
 
 class Method(Row, tag=True):
@@ -133,24 +96,6 @@ class Method(Row, tag=True):
     seconds: list[float]
     final_success: list[float]
     final_turns: list[float]
-
-
-class Pairs(Row, tag=True):
-    """A method beside another one. The value of a run is its mean success over all iterations.
-
-    Attributes:
-        differences: the method's value minus the other's, of each seed that neither failed.
-        half_width: of the 95 % interval of `mean`, by Student's t over the pairs.
-        verdict: "better" or "worse" if the interval excludes 0 and at least 7 of 8 pairs agree.
-    """
-
-    method: str
-    against: str
-    differences: list[float]
-    mean: float
-    half_width: float
-    won: int
-    verdict: str
 
 
 BENCHMARK = Benchmark(
@@ -186,7 +131,7 @@ def measure(given: argparse.Namespace, report: Report) -> None:
         for seed in range(given.seeds)
         for method in given.methods
     ]
-    report.plan(sum(steps_of(RECIPE, arm.sets) for arm in arms if record.find(arm) is None))
+    report.plan(sum(steps_of(RECIPE, arm.sets) for arm in arms if recorded(record, arm) is None))
     with ThreadPoolExecutor(given.jobs) as pool:
         trained = pool.map(lambda arm: train(arm, given.out, record, report), arms)
         runs = {(arm.method, arm.seed): run for arm, run in zip(arms, trained, strict=True)}
@@ -199,14 +144,14 @@ def measure(given: argparse.Namespace, report: Report) -> None:
     others = [method for method in given.methods if method != given.against and given.against in by_method]
     pairs = [paired(method, given.against, by_method) for method in others]
     if pairs := [pair for pair in pairs if len(pair.differences) > 1]:
-        Console(width=120).print(table_of_pairs(pairs))
+        Console(width=120).print(pairs_table(pairs))
     for pair in pairs:
         report.row(pair)
 
 
 def train(arm: Arm, out: Path, record: Record, report: Report) -> Run:
     """The training metrics of one run; empty if it failed, which is reported as a problem."""
-    if (held := record.find(arm)) is not None:
+    if (held := recorded(record, arm)) is not None:
         return held
     try:
         lines = run_training(RECIPE, out / arm.folder, arm.sets, report).of("train")
@@ -214,7 +159,7 @@ def train(arm: Arm, out: Path, record: Record, report: Report) -> Run:
         report.problem(f"{arm.method}, seed {arm.seed} failed: {error}")
         return []
     report.say(f"{arm.method}, seed {arm.seed}: success at the end {lines[-1]['success']:.2f}")
-    record.add(arm, lines)
+    note(record, arm, lines)
     return lines
 
 
@@ -242,38 +187,13 @@ def result(method: str, runs: list[Run], level: float) -> Method:
 
 
 def paired(method: str, against: str, runs: dict[str, list[Run]]) -> Pairs:
-    """Compares the runs of two methods seed by seed."""
-    both = [(one, other) for one, other in zip(runs[method], runs[against], strict=True) if one and other]
-    differences = [value(one) - value(other) for one, other in both]
-    mean, half = interval(differences)
-    won = sum(difference > 0 for difference in differences)
-    lost = sum(difference < 0 for difference in differences)
-    agree = AGREE * len(differences)
-    verdict = "better" if mean - half > 0 and won >= agree else "worse" if mean + half < 0 and lost >= agree else ""
-    rounded = [round(difference, 3) for difference in differences]
-    return Pairs(method, against, rounded, round(mean, 4), round(half, 4), won, verdict or "no difference seen")
+    """Compares the runs of two methods seed by seed. The value of a run is its mean success over all iterations."""
+    both = zip(runs[method], runs[against], strict=True)
+    return compare(method, against, [(value(one), value(other)) for one, other in both if one and other])
 
 
 def value(run: Run) -> float:
     return float(statistics.mean(line["success"] for line in run))
-
-
-def interval(differences: Sequence[float]) -> tuple[float, float]:
-    """The mean and the half-width of its 95 % interval, by Student's t; 0 of fewer than two differences."""
-    if len(differences) < 2:
-        return sum(differences), 0.0
-    error = statistics.stdev(differences) / math.sqrt(len(differences))
-    quantile = STUDENT[min(len(differences) - 1, len(STUDENT)) - 1]
-    return statistics.mean(differences), quantile * error
-
-
-def table_of_pairs(pairs: list[Pairs]) -> Table:
-    out = Table("credit", "against", "mean difference (95 %)", "pairs won", "each pair", "verdict")
-    for pair in pairs:
-        mean, won = f"{pair.mean:+.3f} ± {pair.half_width:.3f}", f"{pair.won} of {len(pair.differences)}"
-        each = " ".join(f"{difference:+.2f}" for difference in pair.differences)
-        out.add_row(pair.method, pair.against, mean, won, each, pair.verdict)
-    return out
 
 
 def table(results: list[Method], level: float) -> Table:

@@ -8,7 +8,7 @@ import shutil
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -101,21 +101,27 @@ class TrainingFailed(Exception):
     """A training ended with an error."""
 
 
-def steps_of(recipe: Path | str, overrides: Sequence[str]) -> float:
+def steps_of(recipe: Path | str, overrides: Sequence[str], profile: str | None = None) -> float:
     """Steps of progress of a training."""
-    return sum(_parts(recipe, overrides))
+    return sum(_parts(recipe, overrides, profile))
 
 
-def _parts(recipe: Path | str, overrides: Sequence[str]) -> tuple[float, int]:
+def _parts(recipe: Path | str, overrides: Sequence[str], profile: str | None) -> tuple[float, int]:
     """Steps of progress before reinforcement (ten of its own take about as long as an iteration), and iterations."""
-    loaded = load_recipe(str(recipe), list(overrides))
+    loaded = load_recipe(str(recipe), list(overrides), profile)
     offline = [loaded.warm_start, *(stage.sft for stage in loaded.stages)]
     iterations = 0 if loaded.train is None else loaded.train.iterations
     return 1 + sum(each.steps or 0 for each in offline if each) / 10, iterations
 
 
 def run_training(
-    recipe: Path | str, out: Path, overrides: Sequence[str], report: Report | None = None, *, threads: int = 1
+    recipe: Path | str,
+    out: Path,
+    overrides: Sequence[str],
+    report: Report | None = None,
+    *,
+    threads: int = 1,
+    profile: str | None = None,
 ) -> Trained:
     """Trains in a process of its own, or goes on with it.
 
@@ -125,24 +131,62 @@ def run_training(
     Raises:
         TrainingFailed: the text has the end of what it said.
     """
+    before, left = _parts(recipe, overrides, profile)
+
+    def heard(line: str) -> None:
+        nonlocal before, left
+        if report and left and _ITERATION.match(line):
+            report.done(f"{out.name}: {line.split('  ')[0]}", before + 1)
+            before, left = 0.0, left - 1
+
+    trained = _run(["train", str(recipe)], out, overrides, profile, report, heard, threads)
+    if report and before + left:
+        report.done(out.name, before + left)
+    return trained
+
+
+def run_evaluation(
+    recipe: Path | str,
+    out: Path,
+    overrides: Sequence[str],
+    report: Report | None = None,
+    *,
+    episodes: int,
+    profile: str | None = None,
+) -> Line:
+    """Evaluates a policy in a process of its own; returns the metrics.
+
+    Raises:
+        TrainingFailed: the text has the end of what it said.
+    """
+    evaluated = _run(["eval", str(recipe), "--n", str(episodes)], out, overrides, profile, report)
+    return evaluated.metrics[-1]
+
+
+def _run(
+    command: Sequence[str],
+    out: Path,
+    overrides: Sequence[str],
+    profile: str | None,
+    report: Report | None,
+    heard: Callable[[str], None] = lambda line: None,
+    threads: int = 1,
+) -> Trained:
+    """Runs a command of agentrl in a process of its own. `heard` gets each line that it prints."""
     sets = [part for override in overrides for part in ("--set", override)]
     began = time.perf_counter()
-    arguments = ["-m", "agentrl.cli", "train", str(recipe), "--out", str(out), *sets]
+    profiled = ["--profile", profile] if profile is not None else []
+    arguments = ["-m", "agentrl.cli", *command, "--out", str(out), *profiled, *sets]
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "COLUMNS": "160"}
     said: deque[str] = deque(maxlen=40)
-    before, left = _parts(recipe, overrides)
     pid, lines = _start(arguments, environment, forks=report is not None and report.smoke)
     with lines:
         for line in lines:
             said.append(line)
-            if report and left and _ITERATION.match(line):
-                report.done(f"{out.name}: {line.split('  ')[0]}", before + 1)
-                before, left = 0.0, left - 1
+            heard(line)
     _, status, used = os.wait4(pid, 0)  # of this process alone, unlike getrusage
     if code := os.waitstatus_to_exitcode(status):
         raise TrainingFailed(f"{out}: exit code {code}\n{''.join(said)}")
-    if report and before + left:
-        report.done(out.name, before + left)
     with RunDir.read(out) as run:
         metrics = run.metrics()
     seconds = time.perf_counter() - began

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.learning import RECORDED, Arm, Record, interval, paired
+from benchmarks.learning import RECORDED, Arm, note, paired, recorded
+from benchmarks.pairs import Record, interval
 
 
 def runs(*successes: float) -> list[list[dict[str, float]]]:
@@ -40,9 +41,10 @@ def test_a_seed_whose_run_failed_is_no_pair() -> None:
 def test_a_recorded_run_is_found_by_its_settings_alone(tmp_path: Path) -> None:
     arm = Arm("GRPO", 0, ["seed=0", "credit={use: grpo}"])
     run = [dict.fromkeys(RECORDED, 0.25), dict.fromkeys(RECORDED, 0.5)]
-    Record(tmp_path / "runs.jsonl").add(arm, run)
-    assert Record(tmp_path / "runs.jsonl").find(arm) == run
+    note(Record(tmp_path / "runs.jsonl"), arm, run)
+    assert recorded(Record(tmp_path / "runs.jsonl"), arm) == run
     other = arm._replace(sets=[*arm.sets, "train.iterations=60"])
-    assert Record(tmp_path / "runs.jsonl").find(other) is None
-    Record(None).add(arm, run)
-    assert Record(None).find(arm) is None
+    assert recorded(Record(tmp_path / "runs.jsonl"), other) is None
+    memory = Record(None)
+    note(memory, arm, run)
+    assert recorded(memory, arm) == run
