@@ -191,9 +191,9 @@ def measured(world: str, seed: int, given: argparse.Namespace, report: Report) -
     assert trained is not None
     recipe: Recipe = trained.recipe
     recipe = recipe.with_model(recipe.required_model.at(kept_checkpoint(trained.path)))
-    recipe = recipe.with_sections(hindsight=HINDSIGHT)
+    recipe = recipe.model_copy(update={"hindsight": HINDSIGHT})
     if declared.gold is not None:
-        recipe = recipe.with_sections(information_gain=InformationGain(answer=declared.gold, lead=""))
+        recipe = recipe.model_copy(update={"information_gain": InformationGain(answer=declared.gold, lead="")})
     played = agentrl.rollout(recipe, given.played, group_size=min(8, given.played), out=out / "played", reporters=())
     report.done(f"{world}, seed {seed}: played")
     rewards = [row.reward or 0.0 for row in played.episodes]

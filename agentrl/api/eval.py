@@ -10,7 +10,7 @@ from agentrl.api.hub_models import at_commits
 from agentrl.api.recipes import AnyProfile, AnyRecipe, Overrides, as_lines, given_recipe
 from agentrl.api.run import Run, folder_of
 from agentrl.api.run_dirs import LAST, begin_run, closing, free_folder, kept_checkpoint
-from agentrl.config.loader import with_overrides
+from agentrl.config.loader import load_recipe
 from agentrl.config.model import ModelSettings
 from agentrl.config.recipe import EvalSettings, Recipe, recipe_from_run
 from agentrl.curriculum.task_source import TaskSource
@@ -127,9 +127,9 @@ def evaluated(
     with RunDir.read(run_folder) as run:
         trained = recipe_from_run(run.info)
     named = None if profile is None else str(profile)
-    recipe = with_overrides(trained, as_lines(overrides), run_folder / "run.json", named, without=("model",))
+    recipe = load_recipe(trained, as_lines(overrides), named, place=run_folder / "run.json", without=("model",))
     if trained.model is None and TextMemory.load(newest) is not None:  # an API with a memory
-        recipe = recipe.with_sections(model=ModelSettings(path=str(newest)))
+        recipe = recipe.model_copy(update={"model": ModelSettings(path=str(newest))})
     elif recipe.model is None or trained.model is None:
         raise RecipeError(f"{folder} has no model", remedy="evaluate a training run")
     elif any(getattr(recipe.model, key) != getattr(trained.model, key) for key in ("path", "revision", "scratch")):
@@ -141,5 +141,7 @@ def evaluated(
     said = about(newest)
     stage = next((stage for stage in stages_of(recipe) if is_of(stage, said)), None)
     assert recipe.model is not None
-    seen = (stage.recipe if stage is not None else recipe).with_sections(stages=[], model=recipe.model.at(newest))
+    seen = (stage.recipe if stage is not None else recipe).model_copy(
+        update={"stages": [], "model": recipe.model.at(newest)}
+    )
     return seen, int(said["iteration"])

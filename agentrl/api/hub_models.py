@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agentrl.config.recipe import Recipe, TrainSection
-from agentrl.models.hub import commit_of, download, is_commit, is_hub_name
-from agentrl.models.load import fetch_model
+from agentrl.config.recipe import Recipe
+from agentrl.config.sections import with_changed
+from agentrl.models.hub import fetch_commit, is_hub_name
 from agentrl.store.info import read_info
 from agentrl.types.errors import RecipeError
 
@@ -31,55 +33,35 @@ def at_commits(recipe: Recipe, run: Path | None, *, trains: bool = False) -> tup
         RecipeError: the Hub does not give a model, or cannot be reached and the cache lacks it; with the place in the
             recipe.
     """
-    hub = _Hub(recipe, {} if run is None or not (run / "run.json").exists() else read_info(run).get("models", {}))
-    sections: dict[str, Any] = {}
-    if (model := recipe.model) is not None and recipe.engine.weights != "own":  # an API has its own
-        revision = hub.commit("model.path", model.path, model.revision)
-        sections["model"] = model.model_copy(update={"revision": revision})
-    policies = dict(recipe.policies)
-    for name, each in policies.items():
-        if isinstance(each.checkpoint, str):
-            revision = hub.commit(f"policies.{name}.checkpoint", each.checkpoint, each.revision)
-            policies[name] = each.model_copy(update={"revision": revision})
-    if trains and recipe.train is not None:
-        sections["train"] = hub.with_teacher("train", recipe.train)
-    stages = list(recipe.stages)
-    for index, stage in enumerate(stages):
-        if trains and stage.rl is not None:
-            stages[index] = stage.with_train(hub.with_teacher(f"stages.{index}.rl.train", stage.rl.train))
-    if not hub.commits:
-        return recipe, {}
-    return recipe.with_sections(**sections, policies=policies, stages=stages), hub.commits
-
-
-class _Hub:
-    """Finds commits, each once.
-
-    Attributes:
-        commits: those found so far.
-    """
-
-    def __init__(self, recipe: Recipe, recorded: Commits) -> None:
-        self.commits: Commits = {}
-        self._recipe, self._recorded = recipe, recorded
-
-    def commit(self, key: str, name: str | None, revision: str | None) -> str | None:
-        """Returns the commit of a model of the Hub, which is then in the cache; of another model its revision."""
+    recorded = {} if run is None or not (run / "run.json").exists() else read_info(run).get("models", {})
+    commits: Commits = {}
+    for path, name, revision in _named(recipe, trains):
         if name is None or not is_hub_name(name):
-            return revision
+            continue
         asked = name if revision is None else f"{name}@{revision}"
-        if asked not in self.commits:
-            wanted = self._recorded.get(asked, revision)
+        if asked not in commits:
             try:
-                found = fetch_model(name, wanted) if is_commit(wanted) else download(name, wanted)
+                commits[asked] = fetch_commit(name, recorded.get(asked, revision))
             except RecipeError as error:
-                raise RecipeError(error.message, place=self._recipe.place_of(key), remedy=error.remedy) from error
-            self.commits[asked] = commit_of(found) or str(wanted)
-        return self.commits[asked]
+                raise RecipeError(error.message, place=recipe.place_of(".".join(path)), remedy=error.remedy) from error
+        recipe = with_changed(recipe, path[:-1], partial(_at, commits[asked]))
+    return recipe, commits
 
-    def with_teacher(self, key: str, train: TrainSection) -> TrainSection:
-        """Returns a section with the commit of its teacher."""
-        if (teacher := train.teacher) is None:
-            return train
-        revision = self.commit(f"{key}.teacher.path", teacher.path, teacher.revision)
-        return train.model_copy(update={"teacher": teacher.model_copy(update={"revision": revision})})
+
+def _named(recipe: Recipe, trains: bool) -> Iterator[tuple[tuple[str, ...], str | None, str | None]]:
+    """Yields the models that a command loads: the path of the key, the name and the revision."""
+    if (model := recipe.model) is not None and recipe.engine.weights != "own":  # an API has its own
+        yield ("model", "path"), model.path, model.revision
+    for name, each in recipe.policies.items():
+        if isinstance(each.checkpoint, str):
+            yield ("policies", name, "checkpoint"), each.checkpoint, each.revision
+    learning = {("train",): recipe.train} | {
+        ("stages", str(k), "rl", "train"): each.rl.train for k, each in enumerate(recipe.stages) if each.rl is not None
+    }
+    for path, train in learning.items():
+        if trains and train is not None and (teacher := train.teacher) is not None:
+            yield (*path, "teacher", "path"), teacher.path, teacher.revision
+
+
+def _at(commit: str, section: Any, path: tuple[str, ...]) -> Any:
+    return section.model_copy(update={"revision": commit})

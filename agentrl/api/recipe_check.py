@@ -57,7 +57,7 @@ def check(name: str, overrides: list[str], profile: str | None = None) -> Checke
         AgentRLError: the first thing that is wrong.
     """
     recipe = load_recipe(name, overrides, profile)
-    if profile is None and CONTROL in read_recipe(find_recipe(name)).tree:
+    if profile is None and CONTROL in read_recipe(find_recipe(name)).values:
         load_recipe(name, overrides, CONTROL)
     planned = plan(recipe) if recipe.stages or recipe.train is not None else None
     trained = [each.parts for each in planned.rl] if planned is not None else []

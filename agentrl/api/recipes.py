@@ -34,12 +34,10 @@ def given_recipe(recipe: AnyRecipe, overrides: Overrides = (), profile: AnyProfi
     Raises:
         RecipeError: the recipe or the profile cannot be loaded, or an override is wrong.
     """
-    lines, named = as_lines(overrides), None if profile is None else str(profile)
-    if isinstance(recipe, Recipe):
-        return loader.with_overrides(recipe, lines, recipe.base, named) if overrides or named else recipe
-    if isinstance(recipe, Mapping):
-        return loader.recipe_of(recipe, lines, named)
-    return loader.load_recipe(str(recipe), lines, named)
+    if isinstance(recipe, Recipe) and not overrides and profile is None:
+        return recipe
+    named = None if profile is None else str(profile)
+    return loader.load_recipe(str(recipe) if isinstance(recipe, Path) else recipe, as_lines(overrides), named)
 
 
 def as_lines(overrides: Overrides) -> list[str]:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import logging
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from agentrl.api.run_files import hashes_of, warn_of_changes
 from agentrl.config.engine import EngineSettings
 from agentrl.config.recipe import Recipe, recipe_from_run
 from agentrl.config.sections import may_change, section_at
-from agentrl.config.tasks import ROWS
-from agentrl.curriculum.tables import files_of, is_pattern
 from agentrl.registry.installed import versions_of
 from agentrl.reporters.tracker import forget
 from agentrl.store.checkpoints import about, best, checkpoints, latest
@@ -26,8 +22,6 @@ from agentrl.types.episode import planned_id
 from agentrl.types.errors import AgentRLError, RecipeError, StoreError
 from agentrl.types.values import leaves
 from agentrl.view.summary import failure_line
-
-_log = logging.getLogger(__name__)
 
 # By section: why a run cannot continue with another one. Settings that may change are marked where they are declared
 # (`sections.MayChange`).
@@ -63,9 +57,6 @@ _AGAIN = {
     "credit.": "agentrl credit {path} --estimator NAME --set KEY=VALUE credits its episodes by the new rule",
 }
 
-_MODELS = {"model", "policies", "engine"}
-"""Sections that name models."""
-
 _NO_MODELS: Mapping[str, str] = {}
 _SAME_COMMAND = "run the same command again"
 _TOLD = 6  # differences that a message lists
@@ -94,16 +85,21 @@ def begin_run(
     """
     resolved = json.loads(recipe.model_dump_json())
     described = {"command": command, "recipe": resolved, **info}
-    code, data = code_beside(recipe.base, resolved), data_of(resolved, recipe.base)
     offered = [*{tool["function"]["name"]: tool for tool in tools}.values()]
-    if (path / "run.json").exists():
-        run = _continued(RunDir.open(path), recipe, described, code, data, offered)
-        if run.info.get("models", {}) != models:
-            run.update_info(models=models)
-        return run
-    _refuse_other_files(path)
-    where = _where(recipe)
-    run = RunDir.create(path, {**described, **where, "code": code, "data": data, "tools": offered})
+    opened = _continued(path, recipe, described) if (path / "run.json").exists() else None
+    if opened is None:
+        _refuse_other_files(path)
+    files = hashes_of(resolved, recipe.base)
+    if opened is not None:
+        changed: dict[str, Any] = {"tools": offered, "models": {**models}}
+        if opened.info.get("code") is None:  # it begins again
+            changed |= files
+        else:
+            warn_of_changes(opened, files)
+        if any((opened.info.get(key) or None) != (value or None) for key, value in changed.items()):
+            opened.update_info(**changed)
+        return opened
+    run = RunDir.create(path, {**described, **_where(recipe), **files, "tools": offered})
     if models:
         run.update_info(models=models)
     named = {value for key, value in leaves(resolved) if _names_a_plug_in(key, value)}
@@ -121,16 +117,11 @@ def _names_a_plug_in(key: str, value: Any) -> bool:
     return isinstance(value, str) and key.rpartition(".")[2] == "use"
 
 
-def _continued(
-    run: RunDir,
-    recipe: Recipe,
-    described: dict[str, Any],
-    code: dict[str, str],
-    data: dict[str, str],
-    offered: list[dict[str, Any]],
-) -> RunDir:
-    """Checks that a run is of the same command and recipe, and notes what may change."""
-    path, base, resolved = run.path, str(recipe.base), described["recipe"]
+def _continued(path: Path, recipe: Recipe, described: dict[str, Any]) -> RunDir:
+    """Opens a run, checks that it is of the same command and recipe, and notes what may change. A run that begins again
+    has no hashes of files."""
+    run = RunDir.open(path)
+    base, resolved = str(recipe.base), described["recipe"]
     where = _where(recipe)
     known = {key: run.info.get(key) for key in described}
     if known["recipe"] is not None:  # as this version reads and writes it
@@ -147,7 +138,7 @@ def _continued(
         if differing:  # measurements of the first steps belong to the other recipe
             run.begin_again()
             forget(run.path)
-        run.update_info(**described, **where, code=code, data=data, finished=False)
+        run.update_info(**described, **where, code=None, data=None, finished=False)
     elif differing:
         run.close()
         more = f"; and {len(differing) - _TOLD} more" if len(differing) > _TOLD else ""
@@ -160,9 +151,6 @@ def _continued(
         )
     elif known != described or any(run.info.get(key) != value for key, value in where.items()):
         run.update_info(**described, **where, finished=False)
-    _note_changed(run, code, data)
-    if run.info.get("tools") != offered:
-        run.update_info(tools=offered)
     return run
 
 
@@ -267,71 +255,6 @@ def _ways_on(path: Path, recipe: Recipe, keys: list[str]) -> Iterator[str]:
         sets = f"--set 'model={{path: {newest.resolve()}}}'"
         sets += " --set warm_start=null" if recipe.warm_start is not None else ""
         yield f"to start a new run from its newest weights: {sets} with that --out"
-
-
-def code_beside(folder: Path, recipe: dict[str, Any]) -> dict[str, str]:
-    """A hash of every Python file in the recipe's folder, and in folders above it or beside it whose code it names.
-
-    Args:
-        recipe: resolved, as `run.json` holds it.
-
-    Returns:
-        By path relative to the folder.
-    """
-    texts = [text.partition(":")[0] for _, text in leaves(recipe) if isinstance(text, str) and text.startswith("../")]
-    others = {Path(os.path.normpath(folder / text)).parent for text in texts if text.endswith(".py")}
-    return {
-        os.path.relpath(file, folder): hashlib.sha256(file.read_bytes()).hexdigest()[:16]
-        for each in (folder, *sorted(others - {folder}))
-        for file in sorted(each.glob("*.py"))
-    }
-
-
-def data_of(recipe: dict[str, Any], folder: Path) -> dict[str, str]:
-    """A hash of every file that a recipe names, by the name that it gives; a folder of rows counts as one file.
-
-    Models are left out: they are large, and the run records their weights.
-
-    Args:
-        recipe: resolved, as `run.json` holds it.
-        folder: that of the recipe.
-    """
-    found = {}
-    for key, value in leaves(recipe):
-        *sections, last = key.split(".")
-        if not _MODELS & {*sections, last}:
-            for name in value if isinstance(value, list) else [value]:
-                if isinstance(name, str) and (files := _files_at(os.path.join(folder, name), last in ROWS)):
-                    found[name.removeprefix("./")] = _hash(files)
-    return found
-
-
-def _files_at(path: str, rows: bool) -> list[Path]:
-    """Returns the file of this path, all files of a folder of rows, or the files of rows that fit a pattern. `os.path`
-    accepts texts that are not paths.
-    """
-    if os.path.isfile(path):
-        return [Path(path)]
-    if rows and is_pattern(path) and not os.path.exists(path):
-        return files_of(Path(os.path.abspath(path)))
-    return sorted(file for file in Path(path).rglob("*") if file.is_file()) if rows and os.path.isdir(path) else []
-
-
-def _hash(files: list[Path]) -> str:
-    digest = hashlib.sha256()
-    for path in files:
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()[:16]
-
-
-def _note_changed(run: RunReader, code: dict[str, str], data: dict[str, str]) -> None:
-    before = run.info.get("code", code)
-    changed = sorted(name for name in before.keys() | code.keys() if before.get(name) != code.get(name))
-    told = run.info.get("data", data)  # a stage that was added may name more
-    changed += sorted(name for name in told.keys() & data.keys() if told[name] != data[name])
-    if changed:
-        _log.warning("%s changed since %s began: the run will mix episodes of both", ", ".join(changed), run.path)
 
 
 def free_folder(path: Path) -> Path:

@@ -133,7 +133,7 @@ def shipped_methods() -> list[ShippedMethod]:
 
 def _method(path: Path) -> ShippedMethod:
     found = read_recipe(path)
-    about = AboutSettings.model_validate(found.tree["about"])
+    about = AboutSettings.model_validate(found.values["about"])
     assert about.paper is not None
     assert about.certainty is not None
     base = _name(found.files[-1])

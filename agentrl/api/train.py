@@ -11,12 +11,10 @@ from agentrl.api.hub_models import at_commits
 from agentrl.api.recipes import AnyProfile, AnyRecipe, Overrides, given_recipe
 from agentrl.api.run import Run, folder_of
 from agentrl.api.run_dirs import begin_run, closing
-from agentrl.config.stages import SftStage
 from agentrl.engines.registry import chosen_engine
-from agentrl.preflight.plan import TrainingPlan, plan
+from agentrl.preflight.plan import plan
 from agentrl.reporters.reporting import preparing, reporting
 from agentrl.reporters.terminal import Terminal
-from agentrl.training.stages.plan import RlPlan
 from agentrl.types.errors import RecipeError, needs
 from agentrl.types.reporter import Reporter
 
@@ -74,12 +72,11 @@ def train(
     repeated = None if replay is None else folder_of(replay)
     with preparing(reporters):
         loaded, commits = at_commits(loaded, path, trains=True)
-        planned = plan(loaded, from_run=recorded, passes=passes, replay=repeated)
+        planned = plan(loaded, from_run=recorded, passes=passes, replay=repeated, tasks=True)
         if planned.replay is None:
             for each in planned.rl:
                 engine = chosen_engine(each.recipe)
                 engine.plug_in.check_machine(engine.settings, each.recipe)
-        _make_tasks(planned)
     cuda = planned.recipe.model is not None and on_cuda(planned.recipe.model)
     how: dict[str, Any] = {"replay": None if repeated is None else str(repeated), "from_run": None}
     if recorded is not None:
@@ -93,19 +90,3 @@ def train(
             event_loop.run(lambda: train_stages(planned, run, reporter, joined, cuda=cuda))
         learning_curve(run.metrics(), path / "curve.png", title=run.info["recipe"]["name"])
     return Run(path)
-
-
-def _make_tasks(planned: TrainingPlan) -> None:
-    """Makes the tasks of all stages, and refuses them, before the event loop runs and the run directory exists.
-
-    Code that makes them may compute for seconds, which would hold up every episode.
-    """
-    for stage in planned.stages:
-        settings = stage.stage.settings
-        if isinstance(settings, SftStage) and settings.script is not None:
-            _ = stage.parts.tasks
-        if isinstance(stage, RlPlan):
-            if planned.recorded is None:
-                _ = stage.parts.tasks
-            if stage.recipe.eval is not None:
-                _ = stage.parts.eval_tasks

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentrl.config.files import file_of, find_named
-from agentrl.config.origins import Loc, Origins, RecipeLayer, line_of, note, spelled_out
-from agentrl.config.profiles import CONTROL, merge, read_tree
+from agentrl.config.files import file_of, find_named, read_tree
+from agentrl.config.layers import Loc, RecipeLayer, RecipeTree, line_of, spelled_out
+from agentrl.config.profiles import CONTROL
 from agentrl.config.recipe import Recipe
 from agentrl.config.sections import IS_FILE, Section, Short, section_at
 from agentrl.types.errors import RecipeError
@@ -23,20 +22,6 @@ from agentrl.types.paths import RELATIVE
 BASE = "base"
 OWN = ("name", "about", CONTROL)
 """Sections that a recipe does not take from its base: what was measured there says nothing about this one."""
-
-
-@dataclass(frozen=True)
-class Merged:
-    """The tree of a recipe with its bases.
-
-    Attributes:
-        files: its own file, the base of that, and so on.
-        origins: of all keys.
-    """
-
-    tree: dict[str, Any]
-    files: tuple[Path, ...]
-    origins: Origins
 
 
 def recipe_schema() -> dict[str, Any]:
@@ -60,7 +45,7 @@ def recipe_schema() -> dict[str, Any]:
     return {**schema, "properties": {**keys, **own}, "anyOf": [{"required": ["name"]}, {"required": [BASE]}]}
 
 
-def read_recipe(path: Path) -> Merged:
+def read_recipe(path: Path) -> RecipeTree:
     """Reads the file of a recipe, and the bases that it names.
 
     Raises:
@@ -69,52 +54,65 @@ def read_recipe(path: Path) -> Merged:
     return on_base(read_tree(path, "a recipe"), path)
 
 
-def on_base(tree: dict[str, Any], path: Path, above: tuple[Path, ...] = ()) -> Merged:
-    """Merges a recipe over the base that it names; without one it stays as it is.
+def on_base(values: dict[str, Any], path: Path) -> RecipeTree:
+    """Lays a recipe over the base that it names, and that over its own; without one it stays as it is.
 
     Args:
         path: the recipe's file, from which the base is found.
-        above: files that have this one as their base.
 
     Raises:
         RecipeError: see `read_recipe`.
     """
-    layer = RecipeLayer(path)
-    if BASE not in tree:
-        origins: Origins = {}
-        for key, value in tree.items():
-            note(origins, (str(key),), value, layer, line_of(tree, key))
-        return Merged(tree, (path,), origins)
-    place = f"{path}:{(line_of(tree, BASE) or 0) + 1}"
-    folder, chain = path.resolve().parent, (*above, path.resolve())
-    under = _find_base(tree[BASE], folder, place).resolve()
-    if under in chain:
-        raise RecipeError(f"base: {under} is this recipe, or has it as a base", place=place, remedy="name another one")
-    below = on_base(read_tree(under, "a recipe"), under, chain)
-    merged = _moved(below.tree, under.parent, folder)
-    for key in OWN:
-        merged.pop(key, None)
-    origins = {loc: said for loc, said in below.origins.items() if loc[0] not in OWN}
-    merge(merged, tree, origins, layer, without=(BASE, CONTROL))
-    if CONTROL in tree:
-        merged[CONTROL] = tree[CONTROL]
-    merged.setdefault("name", folder.name if path.name == "recipe.yaml" else path.stem)
-    return Merged(merged, (path, *below.files), origins)
+    files, texts = [path], [values]
+    while BASE in texts[-1]:
+        under = _find_base(texts[-1], files[-1])
+        if under in [file.resolve() for file in files]:
+            place = _place_of_base(texts[-1], files[-1])
+            raise RecipeError(
+                f"base: {under} is this recipe, or has it as a base", place=place, remedy="name another one"
+            )
+        files.append(under)
+        texts.append(read_tree(under, "a recipe"))
+    tree = RecipeTree({}, ())
+    for file, text in zip(reversed(files), reversed(texts), strict=True):
+        _lay(tree, text, file)
+    return tree
 
 
-def _find_base(name: Any, folder: Path, place: str) -> Path:
-    """Returns the file of a base: a path relative to the recipe's folder, or the name of a shipped recipe or of one
+def _lay(tree: RecipeTree, values: dict[str, Any], file: Path) -> None:
+    """Lays a recipe over the tree of its base. Paths in the tree are then relative to the folder of the recipe."""
+    folder = file.resolve().parent
+    if tree.files:
+        tree.values = _moved(tree.values, tree.files[0].parent, folder)
+        for key in OWN:
+            tree.values.pop(key, None)
+        tree.origins = {loc: origin for loc, origin in tree.origins.items() if loc[0] not in OWN}
+    tree.lay(values, RecipeLayer(file), without=(BASE, CONTROL))
+    if CONTROL in values:
+        tree.values[CONTROL] = values[CONTROL]
+    if tree.files:
+        tree.values.setdefault("name", folder.name if file.name == "recipe.yaml" else file.stem)
+    tree.files = (file, *tree.files)
+
+
+def _find_base(values: dict[str, Any], file: Path) -> Path:
+    """Returns the file of the base: a path relative to the recipe's folder, or the name of a shipped recipe or of one
     that an installed package offers. The working folder does not matter."""
+    name, folder, place = values[BASE], file.resolve().parent, _place_of_base(values, file)
     if not isinstance(name, str):
         raise RecipeError(f"base must be a recipe, found {name!r}", place=place, remedy="base: ../other/recipe.yaml")
-    if (beside := file_of(Path(os.path.normpath(folder / name)))) is not None:
-        return beside
+    if (found := file_of(Path(os.path.normpath(folder / name)))) is not None:
+        return found.resolve()
     if name.startswith((*RELATIVE, "/")):
         raise RecipeError(f"base: there is no recipe {name!r}", place=place, remedy=f"paths are relative to {folder}")
     try:
-        return find_named(name)
+        return find_named(name).resolve()
     except RecipeError as error:
         raise RecipeError(f"base: {error.message}", place=place, remedy=error.remedy) from None
+
+
+def _place_of_base(values: dict[str, Any], file: Path) -> str:
+    return f"{file}:{(line_of(values, BASE) or 0) + 1}"
 
 
 def _moved(value: Any, old: Path, new: Path, loc: Loc = ()) -> Any:

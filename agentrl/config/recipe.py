@@ -9,7 +9,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
@@ -254,11 +254,6 @@ class StageSettings(Section):
         settings = getattr(self, self.kind)
         return {name: own for name in names if (own := getattr(settings, name, None)) is not None}
 
-    def with_train(self, train: TrainSection) -> StageSettings:
-        """The same stage of reinforcement learning with another section `train`."""
-        assert self.rl is not None
-        return self.model_copy(update={"rl": self.rl.model_copy(update={"train": train})})
-
     @property
     def records(self) -> bool:
         """True if the stage records episodes that a later stage may train on."""
@@ -395,14 +390,6 @@ class Recipe(Section):
             raise RecipeError(f"{self.name} has no script {name!r}", remedy=nearest(name, self.scripts, "it has"))
         code: Callable[..., Any] = load_object(self.scripts[name], self.base)
         return code
-
-    def with_model(self, model: ModelSettings) -> Self:
-        """The same recipe with another policy."""
-        return self.with_sections(model=model)
-
-    def with_sections(self, **sections: Any) -> Self:
-        """The same recipe with other sections."""
-        return self.model_copy(update=sections)
 
     @model_validator(mode="before")
     @classmethod

@@ -6,8 +6,9 @@ check of a resumed run use these declarations.
 
 from __future__ import annotations
 
+import copy
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import UnionType
 from typing import Any, ClassVar, Self, Union
 
@@ -167,6 +168,31 @@ def section_at(root: type[BaseModel], path: Sequence[str | int]) -> type[BaseMod
 def may_change(root: type[BaseModel], path: Sequence[str | int]) -> bool:
     """Returns True if the setting at a path, or a section that contains it, is marked with `MAY_CHANGE`."""
     return any(field is not None and MAY_CHANGE in field.metadata for field, _ in _way(root, path))
+
+
+def with_changed(part: Any, path: Sequence[str], change: Callable[[Any, tuple[str, ...]], Any]) -> Any:
+    """Returns a copy of a part of a recipe, with a function applied to the value at a path; what does not exist, or is
+    null, stays as it is.
+
+    Args:
+        path: keys and indices; `*` stands for all.
+        change: gets the value and its path, and returns the new value.
+    """
+
+    def at(part: Any, done: tuple[str, ...], rest: Sequence[str]) -> Any:
+        if part is None or not rest:
+            return part if part is None else change(part, done)
+        key, *below = rest
+        if isinstance(part, BaseModel):
+            changed = at(getattr(part, key), (*done, key), below)
+            return part if changed is getattr(part, key) else part.model_copy(update={key: changed})
+        named = {str(name): name for name in (part if isinstance(part, Mapping) else range(len(part)))}
+        copied = copy.copy(part)
+        for name in named if key == "*" else [key]:
+            copied[named[name]] = at(part[named[name]], (*done, name), below)
+        return copied
+
+    return at(part, (), path)
 
 
 def _way(root: type[BaseModel], path: Sequence[str | int]) -> Iterator[tuple[FieldInfo | None, Any]]:

@@ -73,9 +73,16 @@ def download(name: str, revision: str | None) -> Path:
         raise RecipeError(fault, place="model", remedy=remedy) from error
 
 
-def is_commit(revision: str | None) -> bool:
-    """Returns True for the whole hash of a commit: what it names never changes."""
-    return revision is not None and _COMMIT.fullmatch(revision) is not None
+def fetch_commit(name: str, revision: str | None) -> str:
+    """Returns the commit of a model, which is then in the cache. A branch or a tag is asked for at the Hub; the whole
+    hash of a commit only if the cache lacks it: what it names never changes.
+
+    Raises:
+        RecipeError, MissingExtra: as `download`.
+    """
+    named = revision is not None and _COMMIT.fullmatch(revision) is not None
+    found = (in_cache(name, revision) if named else None) or download(name, revision)
+    return commit_of(found) or str(revision)
 
 
 def _is_whole(snapshot: Path) -> bool:

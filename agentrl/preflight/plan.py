@@ -80,13 +80,21 @@ class TrainingPlan:
         return self.stages[at:]
 
 
-def plan(recipe: Recipe, *, from_run: Path | None = None, passes: int = 1, replay: Path | None = None) -> TrainingPlan:
+def plan(
+    recipe: Recipe,
+    *,
+    from_run: Path | None = None,
+    passes: int = 1,
+    replay: Path | None = None,
+    tasks: bool = False,
+) -> TrainingPlan:
     """Plans the training of a recipe.
 
     Args:
         from_run: a stored run whose episodes are trained on in place of rollouts.
         passes: number of passes over its groups.
         replay: a stored run whose completions are repeated.
+        tasks: also makes the tasks of all stages, and refuses bad ones.
 
     Raises:
         AgentRLError: the first problem found.
@@ -96,6 +104,9 @@ def plan(recipe: Recipe, *, from_run: Path | None = None, passes: int = 1, repla
         recipe = on_recorded(recipe, recorded)
     stages = tuple(map(_planned, stages_of(recipe)))
     check_stages(stages)
+    if tasks:
+        for stage in stages:
+            stage.make_tasks(plays=recorded is None)
     reinforced = [each for each in stages if isinstance(each, RlPlan)]
     warnings = tuple(line for each in reinforced for line in cautions(each))
     told = tuple(trackers(recipe.track, recipe.base))

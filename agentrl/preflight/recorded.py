@@ -38,7 +38,7 @@ def on_recorded(recipe: Recipe, recorded: RecordedGroups) -> Recipe:
             remedy="--set train.old_logprobs=engine, which clips against the policy that was recorded, or "
             "train.importance={high: 2}; one update on all groups (train.groups) needs neither",
         )
-    return recipe.with_sections(train=train, eval=None)
+    return recipe.model_copy(update={"train": train, "eval": None})
 
 
 def check_recorded(plan: RlPlan) -> None:

@@ -201,7 +201,7 @@ class _Assembly:
             )
         own: dict[str, Any] = {"lora": lora, "trainable": None, "freeze_vision_tower": False}
         train = self.recipe.train.model_copy(update=own)
-        recipe = self.recipe.with_sections(train=train)
+        recipe = self.recipe.model_copy(update={"train": train})
         trainer = self._trainer(recipe, start)
         loaded = await trainer.open()
         engine = self._closed(engine_of(replace(self.parts, recipe=recipe), loaded))

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from agentrl.cli import app
-from agentrl.config.loader import recipe_of
+from agentrl.config.loader import load_recipe
 from agentrl.proxy.web import DIALECTS
 from agentrl.rollouts.programs.tried import TRIED, TriedProgram
 from scripts.environments import REQUIREMENTS
@@ -37,7 +37,7 @@ def test_the_command_of_a_program_sets_it(tried: TriedProgram) -> None:
     assert words[:3] == ["agentrl", "train", "RECIPE"]
     assert {*words[3::2]} == {"--set"}
     recipe = {"name": "r", "tasks": {"jsonl": "t.jsonl", "prompt": "{n}"}, "model": {"path": "m"}}
-    made = recipe_of({**recipe, "agent": {"max_turns": 3}}, words[4::2])
+    made = load_recipe({**recipe, "agent": {"max_turns": 3}}, words[4::2])
     agent = made.agent
     assert (agent.use, agent.max_turns) == ("program", 3)
     given = {key.removeprefix("agent."): value for key, value in tried.settings.items()}

@@ -7,11 +7,10 @@ from textwrap import dedent
 
 import pytest
 
-from agentrl.api.run_dirs import code_beside
+from agentrl.api.run_files import code_beside
 from agentrl.config.bases import read_recipe, recipe_schema
-from agentrl.config.files import method_files
-from agentrl.config.loader import explain_recipe, load_recipe, recipe_of
-from agentrl.config.profiles import read_tree
+from agentrl.config.files import method_files, read_tree
+from agentrl.config.loader import explain_recipe, load_recipe
 from agentrl.rollouts.builder import build
 from agentrl.types.errors import RecipeError
 from agentrl.types.paths import data_path
@@ -81,7 +80,7 @@ def test_a_base_may_have_a_base(folder: Path) -> None:
 
 
 def test_a_shipped_recipe_is_a_base_by_its_name_and_a_mapping_may_have_one() -> None:
-    recipe = recipe_of({"base": "quickstart", "name": "mine", "train": {"iterations": 3}})
+    recipe = load_recipe({"base": "quickstart", "name": "mine", "train": {"iterations": 3}})
     assert recipe.name == "mine"
     assert recipe.train is not None
     assert recipe.train.iterations == 3
@@ -257,7 +256,7 @@ def test_only_keys_that_are_paths_or_code_are_moved(folder: Path) -> None:
         write(folder / "plain", name, "")
     (folder / "plain/lib").mkdir()
     write(folder / "new", "method.yaml", "base: ../plain\n")
-    tree = read_recipe(folder / "new/method.yaml").tree
+    tree = read_recipe(folder / "new/method.yaml").values
     assert tree["sandbox"] == {
         "spec": {"files": {"./run.sh": "./run.sh"}, "setup": "./run.sh", "env": {"SCRIPT": "./run.sh"}},
         "pool": 1,
@@ -282,7 +281,7 @@ def test_only_keys_that_are_paths_or_code_are_moved(folder: Path) -> None:
 def test_arguments_of_a_built_in_source_are_moved(folder: Path) -> None:
     write(folder / "plain", "recipe.yaml", "name: x\ntasks: {source: harbor, args: {path: ./tasks}}\n")
     write(folder / "new", "method.yaml", "base: ../plain\n")
-    assert read_recipe(folder / "new/method.yaml").tree["tasks"]["args"] == {"path": "../plain/tasks"}
+    assert read_recipe(folder / "new/method.yaml").values["tasks"]["args"] == {"path": "../plain/tasks"}
 
 
 def test_the_schema_knows_all_keys_of_recipe_files() -> None:

@@ -10,7 +10,7 @@ from ruamel.yaml import YAML
 from agentrl.api.eval import evaluated
 from agentrl.api.recipes import given_recipe
 from agentrl.api.run_dirs import begin_run
-from agentrl.config.loader import explain_recipe, load_recipe, recipe_of
+from agentrl.config.loader import explain_recipe, load_recipe
 from agentrl.config.profiles import shipped_profiles
 from agentrl.types.errors import RecipeError
 
@@ -103,7 +103,7 @@ def test_a_model_of_a_profile_is_relative_to_the_profile(folder: Path) -> None:
 
 
 def test_a_mapping_and_a_loaded_recipe_take_one(folder: Path) -> None:
-    assert recipe_of({"name": "x"}, (), "laptop").concurrency == 16
+    assert load_recipe({"name": "x"}, (), "laptop").concurrency == 16
     loaded = load_recipe("recipe.yaml")
     assert given_recipe(loaded, {"seed": 4}, "laptop").profile == "laptop"
     assert given_recipe(loaded).profile is None

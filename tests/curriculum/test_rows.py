@@ -16,7 +16,7 @@ import pyarrow.parquet as parquet
 import pytest
 from pydantic import ValidationError
 
-from agentrl.api.run_dirs import data_of
+from agentrl.api.run_files import data_of
 from agentrl.config.tasks import TaskSettings
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.types.errors import MissingExtra, TaskError

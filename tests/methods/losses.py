@@ -191,7 +191,7 @@ def entropic(recipe: Recipe) -> list[list[float]]:
         episode=[0, 0, 1],
     )
     assert recipe.train is not None
-    cold = recipe.with_sections(train=recipe.train.model_copy(update={"loss": recipe.warm_start.loss}))
+    cold = recipe.model_copy(update={"train": recipe.train.model_copy(update={"loss": recipe.warm_start.loss})})
     logprob, entropy = [-1.0, -2.5, -1.0, -2.0, -3.0], [0.1, 0.5, 0.5, 0.5, 2.0]
     return [first, told(cold, logprob=logprob, advantage=[1.0] * 5, entropy=entropy)]
 

@@ -194,7 +194,7 @@ def test_a_run_notes_the_package_of_its_base(packages: Packages, tmp_path: Path)
     info = read_info(tmp_path / "run")
     assert info["versions"].get("toy-y") == "1.0"
     assert [Path(each).name for each in info["bases"]] == ["mine.yaml", "recipe.yaml"]
-    stored = recipe_from_run(info).with_sections(seed=2)
+    stored = recipe_from_run(info).model_copy(update={"seed": 2})
     begin_run(tmp_path / "again", stored, "rollout").close()
     assert read_info(tmp_path / "again")["versions"].get("toy-y") == "1.0", "a run with the recipe of a run"
 

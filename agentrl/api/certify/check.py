@@ -81,7 +81,7 @@ def check_environment(
     (folder / ABOUT).write_text(about)
     known = load_tasks(loaded.tasks, loaded.base, loaded.seed)
     n = min(n, len(known))
-    states = loaded.with_sections(credit=CreditSettings(use="gigpo"))  # which records state keys
+    states = loaded.model_copy(update={"credit": CreditSettings(use="gigpo")})  # which records state keys
     plays = _Plays(states, folder, reporters)
     found = []
     for finding in _findings(plays, n, threshold, policy):

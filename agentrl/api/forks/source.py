@@ -10,9 +10,10 @@ import msgspec
 
 from agentrl.api.recipes import Overrides, as_lines
 from agentrl.api.run import Run, folder_of
-from agentrl.api.run_dirs import BEST, LAST, code_beside, kept_checkpoint
+from agentrl.api.run_dirs import BEST, LAST, kept_checkpoint
+from agentrl.api.run_files import code_beside
 from agentrl.api.run_stages import RunStages
-from agentrl.config.loader import with_overrides
+from agentrl.config.loader import load_recipe
 from agentrl.config.model import ModelSettings
 from agentrl.config.recipe import Recipe
 from agentrl.rewards.bare import bare_turns, scoring_functions
@@ -92,11 +93,11 @@ class Source:
         """
         recipe = self.recipe
         if checkpoint is not None:
-            recipe = recipe.with_model(_model_at(recipe, self._checkpoint(checkpoint)))
+            recipe = recipe.model_copy(update={"model": _model_at(recipe, self._checkpoint(checkpoint))})
         elif self._dir.info.get("command") == "train" and self.script is None:
-            recipe = recipe.with_model(_model_at(recipe, kept_checkpoint(self.path)))
-        recipe = recipe.with_sections(stages=[])
-        return with_overrides(recipe, as_lines(overrides), self.path / "run.json") if overrides else recipe
+            recipe = recipe.model_copy(update={"model": _model_at(recipe, kept_checkpoint(self.path))})
+        recipe = recipe.model_copy(update={"stages": []})
+        return load_recipe(recipe, as_lines(overrides), place=self.path / "run.json") if overrides else recipe
 
     def _recipe_of(self, episode: Episode) -> Recipe:
         stages = RunStages(self._dir)

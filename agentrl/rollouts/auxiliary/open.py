@@ -66,7 +66,7 @@ class AuxiliaryPolicy:
 
     async def at(self, folder: Path) -> EpisodePolicy:
         """Opens the policy with the weights of a folder: a past version of the main one."""
-        recipe = self.parts.recipe.with_model(weights_at(folder, self.parts.recipe.model))
+        recipe = self.parts.recipe.model_copy(update={"model": weights_at(folder, self.parts.recipe.model)})
         return await replace(self, parts=replace(self.parts, recipe=recipe)).open()
 
 
@@ -78,11 +78,12 @@ def policies_of(parts: Parts) -> list[AuxiliaryPolicy]:
     """
     found = []
     for name, settings in parts.recipe.policies.items():
-        recipe = parts.recipe.with_sections(
-            model=parts.recipe.model if settings.selves is not None else parts.models[name],
-            engine=settings.engine or EngineSettings(),
-            sampling=settings.sampling or parts.recipe.sampling,
-        )
+        own = {
+            "model": parts.recipe.model if settings.selves is not None else parts.models[name],
+            "engine": settings.engine or EngineSettings(),
+            "sampling": settings.sampling or parts.recipe.sampling,
+        }
+        recipe = parts.recipe.model_copy(update=own)
         found.append(AuxiliaryPolicy(name, settings, replace(parts, recipe=recipe)))
     return found
 

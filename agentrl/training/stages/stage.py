@@ -85,7 +85,7 @@ def _listed(index: int, stage: StageSettings, recipe: Recipe) -> Stage:
     settings = getattr(stage, stage.kind)
     run = getattr(settings, "run", None)
     source = _prefix(run) if run in {each.name for each in recipe.stages} else None
-    return Stage(index, stage.name, settings, recipe.with_sections(**stage.sections), source=source)
+    return Stage(index, stage.name, settings, recipe.model_copy(update=stage.sections), source=source)
 
 
 def _prefix(name: str) -> str:
