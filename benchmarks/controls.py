@@ -12,7 +12,6 @@ last line is JSON.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,12 +23,20 @@ from typing import Any
 
 from rich.console import Console
 
-from agentrl.config.loader import load_recipe
 from benchmarks.curves import curves
 from benchmarks.harness import Benchmark, Report, Row
 from benchmarks.pairs import Pairs, Record, compare
 from benchmarks.pairs import table as pairs_table
-from benchmarks.trainings import TINY, TrainingFailed, run_evaluation, run_training, steps_of
+from benchmarks.trainings import (
+    TINY,
+    TrainingFailed,
+    run_evaluation,
+    run_training,
+    run_warm_start,
+    steps_of,
+    warming,
+    weights,
+)
 
 ARMS = {"method": None, "control": "control"}
 """The profile of each arm."""
@@ -131,7 +138,7 @@ class Pair:
         self._missing = [arm for arm in ARMS if self._recorded(arm) is None]
         if self._missing:
             parts = [
-                (self._warming(), "control"),
+                (warming(given.method, self._sets), "control"),
                 *(([*self._sets, "warm_start=null"], ARMS[arm]) for arm in self._missing),
             ]
             report.plan(sum(steps_of(given.method, sets, profile) for sets, profile in parts))
@@ -152,16 +159,9 @@ class Pair:
     @cache  # noqa: B019  # as long as the pair
     def _warm_start(self) -> tuple[Path, float]:
         """Trains the warm start of the method's recipe, a run of its own; returns its weights and its success."""
-        run_training(self._given.method, self._folder / "warm", self._warming(), self._report, profile="control")
-        start = max((self._folder / "warm" / "checkpoints").iterdir())
+        folder = self._folder / "warm"
+        start = run_warm_start(self._given.method, folder, self._sets, self._report, profile="control")
         return start, self._success(start, self._folder / "warm-eval")
-
-    def _warming(self) -> list[str]:
-        """Overrides that leave the warm start alone: the method's, for both arms."""
-        warm = load_recipe(self._given.method, self._sets).warm_start
-        assert warm is not None, "a method is compared from a warm start"
-        stage = json.dumps([{"name": "warm", "sft": warm.model_dump(mode="json")}])
-        return [*self._sets, "eval=null", f"stages={stage}", "warm_start=null"]
 
     def _train(self, arm: str, start: Path, success: float) -> None:
         folder = self._folder / arm
@@ -188,11 +188,6 @@ class Pair:
         sets, episodes = [*self._sets, *weights(checkpoint)], self._given.episodes
         found = run_evaluation(self._given.method, out, sets, self._report, episodes=episodes, profile="control")
         return float(found["success"])
-
-
-def weights(checkpoint: Path) -> list[str]:
-    """Overrides with which a recipe begins from a checkpoint."""
-    return [f"model={{path: {checkpoint.resolve()}, device: cpu}}", "warm_start=null"]
 
 
 def values(method: Arm, control: Arm) -> tuple[float, float]:

@@ -2,8 +2,8 @@
 
 One task (benchmarks/maze: the quickstart's mazes without a shell), one learner, several credits, several seeds. A run
 has learned when the mean success of three iterations in a row reaches `--level`. Each method is also compared with
-`--against`, seed by seed: both have the same tasks and the same warm start. Every run is a process of its own with one
-thread; the same command again goes on where it was stopped. Writes curve.png; the last line is JSON.
+`--against`, seed by seed: both have the same tasks and the same stored warm start. Every run is a process of its own
+with one thread; the same command again goes on where it was stopped. Writes curve.png; the last line is JSON.
 
 `--record FILE` keeps the finished runs as JSON lines and does not repeat those that it holds, on whatever machine: a
 table of a hundred runs is measured in parts.
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -26,7 +27,7 @@ from benchmarks.curves import curves
 from benchmarks.harness import Benchmark, Report, Row
 from benchmarks.pairs import Pairs, Record, compare
 from benchmarks.pairs import table as pairs_table
-from benchmarks.trainings import TINY, TrainingFailed, run_training, steps_of
+from benchmarks.trainings import TINY, TrainingFailed, run_training, run_warm_start, steps_of, weights
 
 RECIPE = Path(__file__).parent / "maze"
 SHAPED = "rewards={reached: ./maze.py:reached, explored: {use: ./maze.py:explored, weight: 0.05}}"
@@ -127,13 +128,14 @@ def main() -> int:
 def measure(given: argparse.Namespace, report: Report) -> None:
     record = Record(given.record)
     arms = [
-        Arm(method, seed, [f"seed={seed}", f"tasks.args.seed={seed}", *METHODS[method], *given.set])
+        Arm(method, seed, [*seeded(seed), *METHODS[method], *given.set])
         for seed in range(given.seeds)
         for method in given.methods
     ]
-    report.plan(sum(steps_of(RECIPE, arm.sets) for arm in arms if recorded(record, arm) is None))
+    starts = Starts(given.out, given.set)
+    report.plan(sum(steps_of(RECIPE, [*arm.sets, *starts.none(arm)]) for arm in arms if recorded(record, arm) is None))
     with ThreadPoolExecutor(given.jobs) as pool:
-        trained = pool.map(lambda arm: train(arm, given.out, record, report), arms)
+        trained = pool.map(lambda arm: train(arm, given.out, starts, record, report), arms)
         runs = {(arm.method, arm.seed): run for arm, run in zip(arms, trained, strict=True)}
     by_method = {method: [runs[method, seed] for seed in range(given.seeds)] for method in given.methods}
     results = [result(method, found, given.level) for method, found in by_method.items()]
@@ -149,12 +151,39 @@ def measure(given: argparse.Namespace, report: Report) -> None:
         report.row(pair)
 
 
-def train(arm: Arm, out: Path, record: Record, report: Report) -> Run:
+def seeded(seed: int) -> list[str]:
+    return [f"seed={seed}", f"tasks.args.seed={seed}"]
+
+
+class Starts:
+    """The warm starts, each trained once, by the first run of its seed. A method that changes the model has its own."""
+
+    def __init__(self, out: Path, sets: Sequence[str]) -> None:
+        self._out, self._sets = out, sets
+        self._made: dict[int, Path] = {}
+        self._making = threading.Lock()
+
+    def none(self, arm: Arm) -> list[str]:
+        """Returns the override of a run that trains no warm start."""
+        return [] if any(each.startswith("model") for each in arm.sets) else ["warm_start=null"]
+
+    def of(self, arm: Arm) -> list[str]:
+        """Returns the overrides with which a run begins from the warm start of its seed."""
+        if not self.none(arm):
+            return []
+        with self._making:
+            if arm.seed not in self._made:
+                folder = self._out / f"warm-{arm.seed}"
+                self._made[arm.seed] = run_warm_start(RECIPE, folder, [*seeded(arm.seed), *self._sets])
+        return weights(self._made[arm.seed])
+
+
+def train(arm: Arm, out: Path, starts: Starts, record: Record, report: Report) -> Run:
     """The training metrics of one run; empty if it failed, which is reported as a problem."""
     if (held := recorded(record, arm)) is not None:
         return held
     try:
-        lines = run_training(RECIPE, out / arm.folder, arm.sets, report).of("train")
+        lines = run_training(RECIPE, out / arm.folder, [*arm.sets, *starts.of(arm)], report).of("train")
     except TrainingFailed as error:
         report.problem(f"{arm.method}, seed {arm.seed} failed: {error}")
         return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -143,6 +144,36 @@ def run_training(
     if report and before + left:
         report.done(out.name, before + left)
     return trained
+
+
+def run_warm_start(
+    recipe: Path | str,
+    out: Path,
+    overrides: Sequence[str],
+    report: Report | None = None,
+    *,
+    profile: str | None = None,
+) -> Path:
+    """Trains the warm start of a recipe alone; returns its weights.
+
+    Raises:
+        TrainingFailed: see `run_training`.
+    """
+    run_training(recipe, out, warming(recipe, overrides), report, profile=profile)
+    return max((out / "checkpoints").iterdir())
+
+
+def warming(recipe: Path | str, overrides: Sequence[str]) -> list[str]:
+    """Returns the overrides that leave of a recipe its warm start alone."""
+    warm = load_recipe(str(recipe), list(overrides)).warm_start
+    assert warm is not None, f"{recipe} has no warm start"
+    stage = json.dumps([{"name": "warm", "sft": warm.model_dump(mode="json")}])
+    return [*overrides, "eval=null", f"stages={stage}", "warm_start=null"]
+
+
+def weights(checkpoint: Path) -> list[str]:
+    """Returns the overrides with which a recipe begins from a checkpoint, in place of its warm start."""
+    return [f"model={{path: {checkpoint.resolve()}, device: cpu}}", "warm_start=null"]
 
 
 def run_evaluation(
