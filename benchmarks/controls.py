@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -50,10 +50,13 @@ class Sizes:
 
     Attributes:
         seeded: keys that get the seed, besides `seed`.
+        evaluations: by name, settings of an evaluation; `{start}` is the folder of the warm start. The first one is
+            that by which the arms are compared.
     """
 
     settings: Sequence[str]
     seeded: Sequence[str] = ()
+    evaluations: Mapping[str, Sequence[str]] = field(default_factory=lambda: {"held out": ()})
 
 
 _SUMS = ("tasks.args.seed",)
@@ -61,7 +64,20 @@ METHODS = {
     "spa": Sizes(["train.iterations=24", "train.checkpoint_every=6"]),
     "agent-rlvr": Sizes(["train.iterations=16", "train.checkpoint_every=4"], _SUMS),
     "ufo": Sizes(["train.iterations=16", "train.checkpoint_every=4"], _SUMS),
-}
+    "mars": Sizes(
+        [
+            "model={scratch: {hidden: 48, layers: 2, heads: 2, vocab_size: 400, max_context: 1024}, device: cpu}",
+            "warm_start={script: random, episodes: 300, steps: 300, batch: 16, lr: 2.0e-3}",
+            "sampling.max_tokens=8", "agent.max_turns=24",
+            "train.trainable=null", "train.lr=1.0e-3", "train.betas=[0.9, 0.99]", "train.kl=null",
+            "train.iterations=24", "train.checkpoint_every=6",
+        ],
+        evaluations={
+            "a script of random moves": ["agent.others=rival", "policies={rival: {script: random}}"],
+            "the warm start": ["agent.others=rival", "policies={rival: {checkpoint: '{start}'}}"],
+        },
+    ),
+}  # fmt: skip
 
 
 class Arm(Row, tag=True):
@@ -69,7 +85,7 @@ class Arm(Row, tag=True):
 
     Attributes:
         tokens: that the policy sampled up to each checkpoint; the first is the warm start, at 0.
-        success: on the held-out tasks, of the same checkpoints.
+        success: of the same checkpoints, by evaluation.
         seconds: processor time of the training, without the warm start.
     """
 
@@ -77,8 +93,13 @@ class Arm(Row, tag=True):
     arm: str
     seed: int
     tokens: list[int]
-    success: list[float]
+    success: dict[str, list[float]]
     seconds: float
+
+    @property
+    def compared(self) -> list[float]:
+        """The success by which arms are compared."""
+        return next(iter(self.success.values()))
 
 
 BENCHMARK = Benchmark(
@@ -157,37 +178,43 @@ class Pair:
         return None if held is None else Arm(**{name: held[name] for name in Arm.__struct_fields__})
 
     @cache  # noqa: B019  # as long as the pair
-    def _warm_start(self) -> tuple[Path, float]:
+    def _warm_start(self) -> tuple[Path, dict[str, float]]:
         """Trains the warm start of the method's recipe, a run of its own; returns its weights and its success."""
         folder = self._folder / "warm"
         start = run_warm_start(self._given.method, folder, self._sets, self._report, profile="control")
-        return start, self._success(start, self._folder / "warm-eval")
+        return start, self._success(start, start, folder)
 
-    def _train(self, arm: str, start: Path, success: float) -> None:
+    def _train(self, arm: str, start: Path, success: dict[str, float]) -> None:
         folder = self._folder / arm
         sets = [*self._sets, *weights(start), "eval=null", f"train.keep.last={MANY}"]
         trained = run_training(self._given.method, folder, sets, self._report, profile=ARMS[arm])
         sampled = list(accumulate((line["sampled_tokens"] for line in trained.of("train")), initial=0))
         stored = {int(path.name.removeprefix("it-")): path for path in (folder / "checkpoints").glob("it-*")}
-        trained_at = sorted(stored.keys() - {0})
-        successes = [success, *(self._success(stored[k], folder / f"eval-{k}") for k in trained_at)]
-        self._record.add(
-            set=self._sets,
+        stored.pop(0, None)
+        successes = [success, *(self._success(stored[k], start, stored[k]) for k in sorted(stored))]
+        done = Arm(
             method=self._given.method,
             arm=arm,
             seed=self._seed,
-            tokens=[sampled[iteration] for iteration in (0, *trained_at)],
-            success=successes,
+            tokens=[sampled[iteration] for iteration in (0, *sorted(stored))],
+            success={name: [each[name] for each in successes] for name in success},
             seconds=round(trained.cpu_seconds, 1),
         )
-        curve = " ".join(f"{each:.2f}" for each in successes)
+        self._record.add(set=self._sets, **{name: getattr(done, name) for name in Arm.__struct_fields__})
+        curve = " ".join(f"{each:.2f}" for each in done.compared)
         self._report.say(f"{self._given.method}, {arm}, seed {self._seed}: {curve}")
 
-    def _success(self, checkpoint: Path, out: Path) -> float:
+    def _success(self, checkpoint: Path, start: Path, folder: Path) -> dict[str, float]:
         """Success of a checkpoint with the control's recipe."""
-        sets, episodes = [*self._sets, *weights(checkpoint)], self._given.episodes
-        found = run_evaluation(self._given.method, out, sets, self._report, episodes=episodes, profile="control")
-        return float(found["success"])
+        found = {}
+        for name, settings in METHODS[self._given.method].evaluations.items():
+            own = [each.replace("{start}", str(start.resolve())) for each in settings]
+            sets, out = [*self._sets, *weights(checkpoint), *own], folder / f"eval-{name.replace(' ', '-')}"
+            metrics = run_evaluation(
+                self._given.method, out, sets, self._report, episodes=self._given.episodes, profile="control"
+            )
+            found[name] = float(metrics["success"])
+        return found
 
 
 def values(method: Arm, control: Arm) -> tuple[float, float]:
@@ -199,7 +226,7 @@ def values(method: Arm, control: Arm) -> tuple[float, float]:
 def mean_up_to(budget: float, arm: Arm) -> float:
     """The mean of the success over the first `budget` tokens; between two checkpoints it changes linearly."""
     area = 0.0
-    for (begin, low), (end, high) in pairwise(zip(arm.tokens, arm.success, strict=True)):
+    for (begin, low), (end, high) in pairwise(zip(arm.tokens, arm.compared, strict=True)):
         upto = min(end, budget)
         if upto > begin:
             area += (upto - begin) * (low + (low + (high - low) * (upto - begin) / (end - begin))) / 2
@@ -213,7 +240,7 @@ def draw(pairs: Sequence[Sequence[Any]], path: Path) -> None:
             for seed, found in enumerate(each for pair in pairs for each in pair if each.arm == arm):
                 thousands = [tokens / 1000 for tokens in found.tokens]
                 label = f"{found.method}" if arm == "method" else "its control"
-                axes.plot(thousands, found.success, color=colour, alpha=0.6, label=None if seed else label)
+                axes.plot(thousands, found.compared, color=colour, alpha=0.6, label=None if seed else label)
 
 
 if __name__ == "__main__":

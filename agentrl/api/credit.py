@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -38,6 +38,7 @@ class CreditedRun:
 
     Attributes:
         episodes: the credited episodes, by id.
+        iterations: the iteration of the batch of each, by id.
         batches: metrics of each batch that was credited together: one update, or one iteration of one split of one
             stage.
     """
@@ -46,6 +47,7 @@ class CreditedRun:
     episodes: dict[str, Episode]
     credits: list[EpisodeCredit]
     batches: list[dict[str, Any]]
+    iterations: dict[str, int] = field(default_factory=dict)
 
     def only(self, name: str) -> CreditedRun:
         """The same for the episodes that have `name` in their id.
@@ -57,6 +59,23 @@ class CreditedRun:
         if not chosen:
             raise StoreError(f"no credited episode has {name!r} in its id")
         return replace(self, credits=chosen)
+
+    def of_iteration(self, iteration: int) -> CreditedRun:
+        """The same for the episodes that were credited in an iteration, from 0: in training that of their update.
+
+        Raises:
+            StoreError: no episode was.
+        """
+        ids = self.iterations
+        chosen = [credit for credit in self.credits if ids[credit.episode_id] == iteration]
+        if not chosen:
+            known = sorted({*ids.values()})
+            raise StoreError(
+                f"no episode was credited in iteration {iteration}",
+                place="--iteration",
+                remedy=f"there are {known[0]} to {known[-1]}",
+            )
+        return replace(self, credits=chosen, batches=[each for each in self.batches if each["iteration"] == iteration])
 
     def as_dict(self) -> dict[str, Any]:
         """Converts to JSON types."""
@@ -124,7 +143,8 @@ def credit(
     if save:
         _store(path, batches, "agentrl credit --save" + (f", rewards {rewards!r}" if rewards is not None else ""))
     counted = {episode.id: episode for batch in batches for episode in batch.members}
-    return CreditedRun(credit, counted, [one for batch in batches for one in batch.credits], found)
+    iterations = {episode.id: batch.iteration for batch in batches for episode in batch.members}
+    return CreditedRun(credit, counted, [one for batch in batches for one in batch.credits], found, iterations)
 
 
 def _told(run: RunReader, reporters: Sequence[Reporter]) -> Iterator[Episode]:
@@ -173,10 +193,13 @@ _MOST = 512
 """Episodes of a batch that `credit_of_group` reads."""
 
 
-def _batch_of(run: RunReader, group: str, trained: Mapping[str, int]) -> tuple[list[str], bool]:
+def _batch_of(run: RunReader, group: str, trained: Mapping[str, _Update]) -> tuple[list[str], bool]:
     """Returns the ids of the episodes that a group was credited with, and whether these are all of them."""
     listed = run.select("id, group_id, iteration, split FROM all_episodes ORDER BY group_id, id")
-    place = {name: (split, trained.get(name, iteration), name in trained) for _, name, iteration, split in listed}
+    place = {
+        name: (split, trained[name].iteration if name in trained else iteration, name in trained)
+        for _, name, iteration, split in listed
+    }
     groups: dict[str, list[str]] = {}
     for id, name, _, _ in listed:
         if place[name] == place.get(group):
@@ -196,6 +219,7 @@ class _Batch:
     Attributes:
         prefix: prefix of the ids of their stage.
         trained: True if an update trained on them.
+        progress: finished share of the training, as it was then; None: it is not known.
     """
 
     split: str
@@ -204,6 +228,7 @@ class _Batch:
     trained: bool
     members: list[Episode]
     credits: list[EpisodeCredit] = field(default_factory=list)
+    progress: float | None = None
 
     @property
     def named(self) -> dict[str, Any]:
@@ -221,10 +246,27 @@ def _store(path: Path, batches: Iterable[_Batch], note: str) -> None:
                 )
 
 
-def _trained_in(run: RunReader) -> dict[str, int]:
-    """The iteration, from 0, in which each group trained."""
+class _Update(NamedTuple):
+    """The update that a group trained in.
+
+    Attributes:
+        iteration: from 0.
+        progress: finished share of the training, as it was then; None: the run is of an older version.
+    """
+
+    iteration: int
+    progress: float | None
+
+
+def _trained_in(run: RunReader) -> dict[str, _Update]:
+    """Returns the update of each group that trained; filters of the curriculum leave groups out."""
     lines = [line for line in run.metrics() if line.get("split") == "train"]
-    return {group: line["iteration"] - 1 for line in lines for group in line.get("trained_groups", ())}
+    return {
+        group: _Update(line["iteration"] - 1, line.get("progress_of_training"))
+        for line in lines
+        for group in line.get("trained_groups", ())
+        if group not in line.get("left_out_groups", ())
+    }
 
 
 def _trained_again(run: RunReader) -> str | None:
@@ -237,18 +279,24 @@ def _trained_again(run: RunReader) -> str | None:
     return None
 
 
-def _batches(episodes: Iterable[Episode], stages: RunStages, trained: Mapping[str, int]) -> list[_Batch]:
+def _batches(episodes: Iterable[Episode], stages: RunStages, trained: Mapping[str, _Update]) -> list[_Batch]:
     """Groups the episodes that count into batches."""
     found: dict[tuple[bool, str, str, int, bool], list[Episode]] = defaultdict(list)
+    progress: dict[tuple[bool, str, str, int, bool], float | None] = {}
     for episode in episodes:
         split, prefix = episode.split, stages.prefix_of(episode.id)
         train = None if (recipe := stages.recipe_of(prefix)) is None else recipe.train
         drops = split != "eval" and train is not None and not Truncation.of_settings(train).counts(episode)
         if episode.scored and not drops:
-            iteration = trained.get(episode.group_id, episode.iteration) if split == "train" else episode.iteration
-            by = split == "eval", split, prefix, iteration, split == "train" and episode.group_id in trained
+            update = trained.get(episode.group_id) if split == "train" else None
+            iteration = episode.iteration if update is None else update.iteration
+            by = split == "eval", split, prefix, iteration, update is not None
             found[by].append(episode)
-    return [_Batch(*by[1:], sorted(found[by], key=lambda episode: episode.id)) for by in sorted(found)]
+            progress[by] = None if update is None else update.progress
+    return [
+        _Batch(*by[1:], sorted(found[by], key=lambda episode: episode.id), progress=progress[by])
+        for by in sorted(found)
+    ]
 
 
 class _Memories:
@@ -272,7 +320,9 @@ def _of_all_policies(
 ) -> tuple[list[EpisodeCredit], dict[str, Any]]:
     """Returns the credit of a batch, and its metrics. Metrics of an auxiliary policy are prefixed by its name."""
     iterations = 1 if recipe is None or recipe.train is None else recipe.train.iterations
-    progress = batch.iteration / iterations if batch.split == "train" else 0.0
+    progress = batch.progress
+    if progress is None:
+        progress = batch.iteration / iterations if batch.split == "train" else 0.0
     assign = partial(credit.assign, progress=progress, iteration=batch.iteration)
     credits, metrics = assign(batch.members, memory=memories.of(batch))
     told: dict[str, Any] = dict(metrics)

@@ -23,7 +23,7 @@ Hashes = dict[str, dict[str, str]]
 
 
 def hashes_of(recipe: dict[str, Any], folder: Path) -> Hashes:
-    """Returns the hashes of the Python files beside a recipe, and of the files that it names, for `run.json`.
+    """Returns the hashes of a recipe's Python files, and of the files that it names, for `run.json`.
 
     Args:
         recipe: resolved, as `run.json` holds it.

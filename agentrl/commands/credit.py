@@ -16,14 +16,13 @@ from agentrl.view.show import signed_bar
 from agentrl.view.terminal import Visible, visible
 
 
-def print_credit(results: Sequence[CreditedRun], limit: int, iteration: int | None = None) -> None:
+def print_credit(results: Sequence[CreditedRun], limit: int) -> None:
     """Prints a line per turn with its calls, groups with signal first; and the number of groups without signal.
 
     Of one estimator: the credit as a bar, and its parts. Of several: a column for each.
 
     Args:
         limit: maximum number of episodes.
-        iteration: lists the episodes of this one only, and its turns with the highest and the lowest credit.
     """
     columns = _with_parts(results[0]) if len(results) == 1 else _one_each(results)
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
@@ -31,7 +30,6 @@ def print_credit(results: Sequence[CreditedRun], limit: int, iteration: int | No
         left = heading in ("episode", "role", "credit", "did")
         table.add_column(heading, no_wrap=True, justify="left" if left else "right")
     ids, evaluated = _informative_first(results)
-    ids = [id for id in ids if iteration in (None, results[0].episodes[id].iteration)]
     for id in ids[:limit]:
         record = results[0].episodes[id]
         for turn in (own := record.own_turns):
@@ -51,7 +49,7 @@ def print_credit(results: Sequence[CreditedRun], limit: int, iteration: int | No
     if evaluated:
         print(f"({evaluated} episodes of evaluations, which are not trained on, are not listed; --json has them)")
     for result in results:
-        _print_extremes(result, iteration)
+        _print_extremes(result)
     _print_shared_states([b for b in results[0].batches if b["split"] != "eval"])
     if (comparing := next((each for each in results if each.credit.needs_members), None)) is not None:
         _print_groups_without_signal([b for b in comparing.batches if b["split"] != "eval"])
@@ -110,12 +108,12 @@ def _did(turn: Turn) -> str:
     return " ".join((" ".join(calls) or turn.text).split())
 
 
-def _print_extremes(result: CreditedRun, iteration: int | None) -> None:
-    """Prints the turns with the highest and the lowest credit, evaluations aside; of an iteration, or of all."""
+def _print_extremes(result: CreditedRun) -> None:
+    """Prints the turns with the highest and the lowest credit, evaluations aside."""
     turns = [
         (credit.turn_advantages[turn.index], credit.episode_id, turn.index)
         for credit in result.credits
-        if (episode := result.episodes[credit.episode_id]).split != "eval" and iteration in (None, episode.iteration)
+        if (episode := result.episodes[credit.episode_id]).split != "eval"
         for turn in episode.own_turns
     ]
     if not turns:

@@ -175,6 +175,15 @@ def _of_streamed_groups(plan: RlPlan, parts: Sequence[Part]) -> Iterator[RecipeE
             yield _refused(f"policies.{name}", "train.stream", why, "train.stream=false")
 
 
+def _of_repeated_episodes(plan: RlPlan, parts: Sequence[Part]) -> Iterator[RecipeError]:
+    if plan.parts.credit.memory() is None:
+        return
+    for index, part in enumerate(parts):
+        if part.trains_older_episodes:
+            why = f"{part.name} trains stored episodes again, and remembered values would count them each time"
+            yield _refused(f"curriculum.{index}", "credit.decay", why, "credit.decay=0")
+
+
 Rule = Callable[[RlPlan, Sequence[Part]], Iterator[RecipeError]]
 RULES: tuple[Rule, ...] = (
     _of_lone_episodes,
@@ -187,6 +196,7 @@ RULES: tuple[Rule, ...] = (
     _of_one_source,
     _of_noise,
     _of_streamed_groups,
+    _of_repeated_episodes,
 )
 """In this order; the first error raises."""
 

@@ -29,6 +29,7 @@ from typing import Any
 from agentrl.config.recipe import TrainingRecipe
 from agentrl.curriculum import Curriculum
 from agentrl.rollouts.summary import summary
+from agentrl.store.checkpoints import reading
 from agentrl.training.backend import TrainerBackend
 from agentrl.training.batch.builder import BatchBuilder, TrainingBatch
 from agentrl.training.batch.second_policy import SecondPolicy
@@ -109,6 +110,7 @@ class TrainingLoop:
             **imitated,
             **updated,
             **self.buffer.metrics(rollouts),
+            "progress_of_training": self.iteration / self.recipe.train.iterations,
             **self.publisher.metrics,  # of the weights that sampled the training data
             **({"streamed_s": self._streamed} if streams else {}),
             "rollout_s": rolled - started,
@@ -133,7 +135,9 @@ class TrainingLoop:
         """Restores the state that `commit` wrote with the weights."""
         self.iteration = int(state["iteration"])
         self.curriculum.load_state_dict(state["curriculum"])
-        self.batches.load_state_dict(state.get("credit", {}))  # checkpoints of older versions have none
+        of_credit = state.get("credit", {})  # checkpoints of older versions have none
+        folder = self.state.record.folder(self.iteration)
+        reading(folder, lambda: self.batches.load_state_dict(of_credit, self.iteration))
         self.buffer.load_state_dict(state, self.iteration)
 
     async def _learn(self, rollouts: RolloutBatch) -> tuple[TrainingBatch, dict[str, Any]]:

@@ -131,3 +131,47 @@ def test_credit_that_would_not_be_that_which_trained_is_not_saved(tmp_path: Path
     credit(path, "rloo", save=True)
     with RunDir.read(path) as run:
         assert all(run.credit(id) is not None for id in run.ids())
+
+
+def of_group(group: str, *rewards: float, iteration: int = 0) -> list[Episode]:
+    return [member(k, reward, group=group, iteration=iteration) for k, reward in enumerate(rewards)]
+
+
+def test_a_group_that_a_filter_left_out_was_in_no_batch(tmp_path: Path) -> None:
+    """`reinforce_pp` compares the episodes of a whole batch."""
+    path = stored(tmp_path / "run", [*of_group("train/g", 1.0, 0.0), *of_group("train/h", 0.0, 0.0)], "train={}")
+    with RunDir.open(path) as run:
+        groups = ["train/g", "train/h"]
+        run.add_metrics({"split": "train", "iteration": 1, "trained_groups": groups, "left_out_groups": ["train/h"]})
+    alone = stored(tmp_path / "alone", of_group("train/g", 1.0, 0.0), "train={}", trained={1: ["train/g"]})
+    given = {one.episode_id: one.turn_advantages for one in credit(path, "reinforce_pp").credits}
+    wanted = {one.episode_id: one.turn_advantages for one in credit(alone, "reinforce_pp").credits}
+    assert {id: given[id] for id in wanted} == wanted
+
+
+def test_a_training_that_was_made_longer_keeps_the_credit_of_its_first_updates(tmp_path: Path) -> None:
+    code = tmp_path / "task.py"
+    code.write_text(
+        "from agentrl.estimators.estimator import estimator\n"
+        "@estimator(granularity='turn', source='', certainty='C')\n"
+        "def late(table):\n    return table.valid * table.progress_of_training\n"
+    )
+    path = stored(tmp_path / "run", of_group("train/g", 1.0, 0.0, iteration=1), "train={iterations: 4}")
+    with RunDir.open(path) as run:
+        run.add_metrics({"split": "train", "iteration": 2, "trained_groups": ["train/g"], "progress_of_training": 0.5})
+    given = credit(path, f"{code}:late").credits
+    assert {value for one in given for value in one.turn_advantages} == {0.5}
+
+
+def test_an_iteration_is_that_of_the_update(tmp_path: Path) -> None:
+    """With stale rollouts, a group is drawn in one iteration and trains in a later one."""
+    episodes = [*of_group("train/g", 1.0, 0.0), *of_group("train/h", 1.0, 0.0)]
+    path = stored(tmp_path / "run", episodes, "train={}", trained={1: ["train/g"], 2: ["train/h"]})
+    given = credit(path, "rloo")
+    for iteration, group in enumerate(("train/g", "train/h")):
+        one = given.of_iteration(iteration)
+        assert {credit.episode_id.partition("#")[0] for credit in one.credits} == {group}
+        assert [batch["iteration"] for batch in one.batches] == [iteration]
+    with pytest.raises(StoreError, match="iteration 99") as refused:
+        given.of_iteration(99)
+    assert refused.value.remedy == "there are 0 to 1"

@@ -9,7 +9,7 @@ from benchmarks.controls import ARMS, METHODS, Arm, mean_up_to, values
 
 
 def arm(tokens: list[int], success: list[float], name: str = "method") -> Arm:
-    return Arm(method="ufo", arm=name, seed=0, tokens=tokens, success=success, seconds=1.0)
+    return Arm(method="ufo", arm=name, seed=0, tokens=tokens, success={"held out": success}, seconds=1.0)
 
 
 def test_an_arm_that_samples_more_is_cut_where_the_other_ends() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections import defaultdict
 from dataclasses import replace
 from typing import Any
@@ -43,6 +44,10 @@ SMALL = table_of([path(1, "ab"), path(0, "ab"), path(0, "ac")])
 BY_HAND = np.array([1 / 12 + 1 / 8, 1 / 2, 1 / 12 - 1 / 8, -1 / 2, -1 / 6, 0])
 
 
+def _columns(rows: list[list[float]]) -> str:
+    return b64encode(np.array(rows, "<f8").tobytes()).decode()
+
+
 class TestGagpo:
     def test_by_hand(self):
         found = gagpo(SMALL, **HALF)
@@ -53,6 +58,17 @@ class TestGagpo:
         spread = {"sample": BY_HAND.std(ddof=1), "population": BY_HAND.std()}
         for std, by in spread.items():
             np.testing.assert_allclose(gagpo(SMALL, **{**HALF, "std": std}).turn, BY_HAND / (by + 1e-6))
+
+    def test_with_memory_a_batch_that_is_better_as_a_whole_gains(self):
+        """Its returns do not differ: about their mean they have no scale, or that of a few stragglers."""
+        flat = table_of([path(1, "a") for _ in range(8)])
+        for before in (0.5, 0.98):
+            remembered = flat.with_columns(state_value=np.full(8, before))
+            found = run("gagpo", remembered, decay=0.5).turn
+            np.testing.assert_allclose(found, np.sqrt(7 / 8), rtol=1e-3)
+        straggler = table_of([*(path(1, "a") for _ in range(63)), path(0, "a")])
+        value = np.full(64, 0.01)
+        assert abs(run("gagpo", straggler.with_columns(state_value=value), decay=0.5).turn).max() < 2
 
     def test_or_normalised_in_each_group(self):
         other = table_of([path(1, "ab"), path(0, "ab"), path(0, "ac"), path(3, "ab", "h"), path(0, "ab", "h")])
@@ -220,11 +236,29 @@ class TestMemory:
         known, again = memory(max_states=5), memory(max_states=5)
         known.add(tasked(path(0.1, "abc"), path(0.7, "acd")), 0)
         known.add(tasked(path(0.3, "ax"), start=2), 2)
-        again.load_state_dict(json.loads(json.dumps(known.state_dict())))
+        again.load_state_dict(json.loads(json.dumps(known.state_dict())), 3)
         assert again.state_dict() == known.state_dict()
         following = tasked(path(0.9, "abxyz"), start=3)
         assert known.add(following, 3)[0].tolist() == again.add(following, 3)[0].tolist()
         assert known.state_dict() == again.state_dict()
+
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            lambda state: {**state, "keys": state["keys"][:-8]},
+            lambda state: {**state, "keys": "%%%"},
+            lambda state: {**state, "counts": state["counts"][:-32]},
+            lambda state: {**state, "counts": _columns([[1.0, 1.0, 99.0]] * 3)},
+            lambda state: {**state, "counts": _columns([[float("nan"), 1.0, 0.0]] * 3)},
+            lambda state: {**state, "counts": _columns([[1.0, 0.0, 0.0]] * 3)},
+        ],
+    )
+    def test_a_damaged_state_is_refused(self, damage):
+        known = memory()
+        known.add(tasked(path(0.1, "abc")), 0)
+        assert len(known) == 3
+        with pytest.raises(ValueError):  # base64's own, or ours
+            memory().load_state_dict(damage(known.state_dict()), 1)
 
     def test_large_states_take_no_more_room(self):
         known = memory()

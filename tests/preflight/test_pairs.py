@@ -66,6 +66,10 @@ PAIRS = [
         ["curriculum=[{entropy_target: {start: 0.8}}]", "sampling.temperature=0.6"],
         "curriculum.0.start", "sampling.temperature", "from 0.8 on, and 0.6 is never used",
     ),
+    (
+        ["curriculum=[dart_successes]", "credit={use: gagpo, decay: 0.5}", "train.importance={high: 1}"],
+        "curriculum.0", "credit.decay", "count them",
+    ),
     (["curriculum=[dart_rollouts, scaling_inter]"], "curriculum.0", "curriculum.1", "replaces the limit of turns"),
     (["curriculum=[expert_budget, scaling_inter]"], "curriculum.0", "curriculum.1", "replaces the limit of turns"),
     (["curriculum=[scaling_inter, scaling_inter]"], "curriculum.0", "curriculum.1", "replaces the limit of turns"),

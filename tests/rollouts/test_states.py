@@ -11,7 +11,7 @@ import pytest
 from agentrl.engines.scripted import Say
 from agentrl.registry.kinds import registry_of
 from agentrl.rollouts.specs import EpisodeSpec
-from agentrl.rollouts.states.registry import LONGEST, Moment, StateRule, bounded
+from agentrl.rollouts.states.registry import LONGEST, Moment, StateRule, bounded, joined
 from agentrl.rollouts.states.signatures import history, seen, text, tools
 from agentrl.tools.base import Environment, Observation, Tool, tool
 from agentrl.types.episode import CallRecord, Episode, TurnDraft
@@ -125,6 +125,21 @@ async def test_tools_are_what_their_kinds_mean(tmp_path: Path) -> None:
     assert await states(tmp_path, "tools", ADD, tools=("Counter",)) == ["count=0", "count=1"]
     alone = await states(tmp_path, "tools", Say("hello"), Say("hello"), tools=("Voice",))
     assert alone[0] != alone[1] == alone[2], "an environment's answers were seen"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (["a|b", "c"], ["a", "b|c"]),
+        ([None, "x"], ["x", None]),
+        (["a\\", "b"], ["a", "\\b"]),
+        ([None, "x"], [r"\-", "x"]),
+    ],
+)
+def test_parts_of_different_states_never_read_alike(one: list[str | None], other: list[str | None]) -> None:
+    assert joined(one) != joined(other)
+    assert joined([None, None]) is None
+    assert (joined(["a|b"]), joined([""])) == ("a|b", ""), "a single part stays as it is"
 
 
 async def test_a_signature_is_recorded_whatever_the_credit(tmp_path: Path) -> None:

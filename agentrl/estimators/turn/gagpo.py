@@ -21,8 +21,9 @@ class GagpoSettings(CountedStates):
 
     Attributes:
         lam: 1 is the plain return minus the value, 0 the one-step difference.
-        over: the turns over which the step part is normalised. `batch`: divided by the deviation of the batch, without
-            a shift. `group`: mean 0 and deviation 1 in each group, as in the paper.
+        over: the turns over which the step part is normalised. `batch`: divided by the root mean square of the batch,
+            without a shift: a batch that is better than what is remembered gains as a whole. `group`: mean 0 and
+            deviation 1 in each group, as in the paper.
         std: divide by the sample deviation (Bessel's correction), by the population deviation, or not at all.
         eps: added to the deviation.
         episode: weight of the episode part, which is that of `gigpo`: the plain sum of the rewards, normalised over the
@@ -53,7 +54,7 @@ def _needs(settings: GagpoSettings) -> list[Need]:
     reads=["outcome", "turns"],
 )
 def gagpo(table: CreditTable, settings: GagpoSettings) -> Advantages:
-    """GAE over turns with counted values: A_t = delta_t + gamma * lam * A_{t+1}, over the deviation of the batch.
+    """GAE over turns with counted values: A_t = delta_t + gamma * lam * A_{t+1}, over its scale in the batch.
 
     delta_t = rho_t + gamma * V(s_{t+1}) - V(s_t). V(s) is the mean discounted return of all turns of the task that met
     state s, in the batch (groups of one task count together) or, with `decay`, in earlier iterations, too. It is 0
@@ -77,4 +78,5 @@ def _scaled(table: CreditTable, raw: Floats, settings: GagpoSettings) -> Floats:
     if settings.over == "group":
         return normalise(raw, table.turn_group, std=settings.std, eps=settings.eps)
     one, ones = np.zeros(len(raw), np.int64), np.ones(len(raw))
-    return raw / deviation(raw - raw.mean(), one, ones, std=settings.std, eps=settings.eps)
+    # About 0, not the mean: with memory the mean of a batch is news, and a batch without a difference has a scale.
+    return raw / deviation(raw, one, ones, std=settings.std, eps=settings.eps)

@@ -116,8 +116,19 @@ def known(moment: Moment) -> str | None:
     Raises:
         ValueRefused: a value cannot be a key.
     """
-    keys = [(each, key) for each in moment.keyed if (key := each.state_key()) is not None]
-    return "|".join(values.state_key(key, type(each).__name__) for each, key in keys) if keys else None
+    given = [(each, each.state_key()) for each in moment.keyed]
+    keys = [None if key is None else values.state_key(key, type(each).__name__) for each, key in given]
+    return joined(keys)
+
+
+def joined(keys: Sequence[str | None]) -> str | None:
+    """Joins the keys of several parts of a state so that different ones never read alike; None if no part is known."""
+    if all(key is None for key in keys):
+        return None
+    if len(keys) == 1:
+        return keys[0]
+    escaped = str.maketrans({"\\": r"\\", "|": r"\|"})
+    return "|".join(r"\-" if key is None else key.translate(escaped) for key in keys)
 
 
 def bounded(key: str) -> str:

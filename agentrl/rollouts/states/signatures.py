@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from agentrl.rollouts.states.files import files
-from agentrl.rollouts.states.registry import Moment, digest, known
+from agentrl.rollouts.states.registry import Moment, digest, joined, known
 from agentrl.tools.base import Environment
 from agentrl.types.episode import CallRecord, TurnDraft
 from agentrl.types.parts.content import text_of
@@ -19,14 +19,16 @@ async def tools(moment: Moment) -> str | None:
     """The state by kind of tool: `state_key()` of those that define it (documents and tables seen, page and address), a
     hash of the sandbox's files where there is a sandbox, and the results of all other tools that were seen so far.
     """
-    parts = [known(moment), await files(moment) if moment.sandbox is not None else None]
+    parts = [known(moment)] if moment.keyed else []
+    if moment.sandbox is not None:
+        parts.append(await files(moment))
     keyed = {id(each) for each in moment.keyed}
     others = {id(each): each for each in moment.tools if id(each) not in keyed and not each.needs_sandbox}
     if others:
         names = {name for name, owner in moment.owners.items() if id(owner) in others}
         answers = any(isinstance(each, Environment) for each in others.values())
         parts.append(digest(*sorted(_results(moment.turns, names, answers))))
-    return "|".join(part for part in parts if part is not None) or None
+    return joined(parts)
 
 
 def seen(moment: Moment) -> str:

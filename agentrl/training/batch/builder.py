@@ -68,6 +68,8 @@ class BatchBuilder:
         credits, metrics = await self._giver.give(chosen, samples, iteration)
         beside = {name: await each.build(chosen, iteration) for name, each in self._beside.items()}
         training = await self._giver.call(self._credited, groups, chosen, samples, credits, beside, iteration)
+        if left := _left_out(groups, chosen):
+            metrics = {**metrics, "left_out_groups": left}
         self._note_if_nothing_teaches(training, groups, metrics, iteration)
         self._note_if_no_state_is_shared(metrics, iteration)
         of_others = {name: each.samples for name, each in beside.items()}
@@ -85,10 +87,10 @@ class BatchBuilder:
         """Returns the memory of each policy's credit between updates, as JSON values."""
         return {name: giver.state_dict() for name, giver in self._givers.items()}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores a result of `state_dict`; a policy that it lacks begins without."""
+    def load_state_dict(self, state: dict[str, Any], iteration: int) -> None:
+        """Restores a result of `state_dict`, before an iteration; a policy that it lacks begins without."""
         for name, giver in self._givers.items():
-            giver.load_state_dict(state.get(name, {}))
+            giver.load_state_dict(state.get(name, {}), iteration)
 
     @property
     def _givers(self) -> dict[str, CreditGiver]:
@@ -179,6 +181,12 @@ def _with_advantages(groups: list[Group], credits: Iterable[EpisodeCredit]) -> l
     return [
         replace(group, mean_abs_advantages=[size[e.id] for e in group.episodes if e.id in size]) for group in groups
     ]
+
+
+def _left_out(groups: list[Group], chosen: Iterable[Episode]) -> list[str]:
+    """Returns the ids of the groups of which no episode is credited: a filter of the curriculum left them out."""
+    credited = {episode.id for episode in chosen}
+    return [group.id for group in groups if not any(episode.id in credited for episode in group.episodes)]
 
 
 def _groups_in_words(groups: list[Group]) -> str:

@@ -77,10 +77,10 @@ class CreditGiver:
         """The remembered values of states, as JSON values; empty if the credit remembers nothing."""
         return {} if self._memory is None else self._memory.state_dict()
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores a result of `state_dict`."""
+    def load_state_dict(self, state: dict[str, Any], iteration: int) -> None:
+        """Restores a result of `state_dict`, before an iteration."""
         if self._memory is not None and state:
-            self._memory.load_state_dict(state)
+            self._memory.load_state_dict(state, iteration)
 
 
 def _rewarded(samples: list[TrainingSample], episode: Episode) -> list[TrainingSample]:
