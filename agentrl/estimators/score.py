@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from agentrl.estimators.arrays import Floats
+from agentrl.estimators.arrays import Floats, Ints
 from agentrl.estimators.estimator import Advantages, Reward
 from agentrl.estimators.normalise import Baseline, Normalisation, Singleton, centre, normalise
 from agentrl.estimators.table import CreditTable
@@ -76,6 +76,15 @@ def settle_singletons(table: CreditTable, advantage: Floats, raw: Floats, single
     ones = np.ones(table.n_trajectories)
     kept = centre(raw, table.group, ones, singleton=singleton, names=table.group_ids)
     return np.where(table.group_size[table.group] == 1, kept, advantage)
+
+
+def rank_in_group(table: CreditTable, *keys: Floats) -> Ints:
+    """Rank of a trajectory within its group, by a key, where there is one, and by episode id [n_trajectories]."""
+    order = np.lexsort((np.array(table.episode_ids), *keys, table.group))
+    first = np.searchsorted(table.group[order], np.arange(table.n_groups))
+    rank = np.empty(table.n_trajectories, np.int64)
+    rank[order] = np.arange(table.n_trajectories) - first[table.group[order]]
+    return rank
 
 
 def broadcast(table: CreditTable, advantage: Floats) -> Advantages:

@@ -8,9 +8,9 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from agentrl.estimators.arrays import Bools, Floats
+from agentrl.estimators.arrays import Floats
 from agentrl.estimators.estimator import Advantages, Need, estimator
-from agentrl.estimators.score import ScoredBaseline, broadcast, reads_score, settle_singletons
+from agentrl.estimators.score import ScoredBaseline, broadcast, rank_in_group, reads_score, settle_singletons
 from agentrl.estimators.table import CreditTable, needed
 
 
@@ -51,7 +51,7 @@ def canon(table: CreditTable, settings: CanonSettings) -> Advantages:
     """
     score = settings.scores(table)
     metric = mean_surprisal(table) if settings.metric == "entropy" else table.trajectory_weights("token")
-    high = _upper_half(table, metric)
+    high = rank_in_group(table, metric) >= table.group_size[table.group] // 2
     weights = table.trajectory_weights(settings.weighting)
     half = 2 * table.group + high
     weights = np.where(np.bincount(half, weights)[half] > 0, weights, 1.0)  # a half without tokens still has a mean
@@ -71,12 +71,3 @@ def mean_surprisal(table: CreditTable) -> Floats:
     tokens = np.diff(table.token_offsets[table.offsets])
     owner = np.repeat(np.arange(table.n_trajectories), tokens)
     return -np.bincount(owner, behaviour_logprob, table.n_trajectories) / np.maximum(tokens, 1)
-
-
-def _upper_half(table: CreditTable, metric: Floats) -> Bools:
-    """Returns True for trajectories in the upper half of their group [n_trajectories]."""
-    order = np.lexsort((np.array(table.episode_ids), metric, table.group))
-    first = np.searchsorted(table.group[order], np.arange(table.n_groups))
-    rank = np.empty(table.n_trajectories, np.int64)
-    rank[order] = np.arange(table.n_trajectories) - first[table.group[order]]
-    return rank >= table.group_size[table.group] // 2

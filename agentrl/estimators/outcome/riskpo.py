@@ -9,7 +9,7 @@ from pydantic import Field
 
 from agentrl.estimators.arrays import Floats, Ints
 from agentrl.estimators.estimator import Advantages, estimator
-from agentrl.estimators.score import ScoreSettings, broadcast, reads_score
+from agentrl.estimators.score import ScoreSettings, broadcast, rank_in_group, reads_score
 from agentrl.estimators.table import CreditTable
 
 
@@ -51,7 +51,7 @@ def riskpo(table: CreditTable, settings: RiskpoSettings) -> Advantages:
     """
     score = settings.scores(table)
     tasks = np.argsort(np.argsort(np.array(table.group_ids)))[table.group] // settings.bundle
-    bundle = np.unique(np.stack([tasks, _rank_in_group(table)]), axis=1, return_inverse=True)[1].ravel()
+    bundle = np.unique(np.stack([tasks, rank_in_group(table)]), axis=1, return_inverse=True)[1].ravel()
     members = np.bincount(bundle)
     tasks_of = np.zeros(len(members), np.int64)
     tasks_of[bundle] = tasks
@@ -80,12 +80,3 @@ def _inverse_deviation(value: Floats, groups: Ints) -> Floats:
     deviation = np.sqrt(np.bincount(groups, (value - mean[groups]) ** 2) / np.maximum(size - 1, 1))
     inverse = np.where(deviation > 1e-9, 1 / np.where(deviation > 1e-9, deviation, 1), 0.0)
     return np.where(size == 1, 1.0, inverse)
-
-
-def _rank_in_group(table: CreditTable) -> Ints:
-    """Rank of a trajectory within its group, by episode id [n_trajectories]."""
-    order = np.lexsort((np.array(table.episode_ids), table.group))
-    first = np.searchsorted(table.group[order], np.arange(table.n_groups))
-    rank = np.empty(table.n_trajectories, np.int64)
-    rank[order] = np.arange(table.n_trajectories) - first[table.group[order]]
-    return rank
