@@ -68,10 +68,6 @@ def _rewards(plan: RlPlan) -> None:
             )
 
 
-def _seats(plan: RlPlan) -> None:
-    check_seats(plan.parts)
-
-
 def _states(plan: RlPlan) -> None:
     parts, credit = plan.parts, plan.parts.credit
     keyed = parts.states.signature is not None or any(tool.knows_state for tool in parts.make_tools())
@@ -163,23 +159,15 @@ def _model(plan: RlPlan) -> None:
     check_model(plan.recipe.model, plan.recipe.train, begins=plan.stage.index == 0)
 
 
-def _trainer(plan: RlPlan) -> None:
-    check_rl(plan)
-
-
 def _signal(plan: RlPlan) -> None:
     weights = not plan.trainer.plug_in.capabilities.memory
     check_signal(plan.recipe, plan.parts, plan.parts.make_curriculum(), probabilities=weights)
 
 
-def _pairs(plan: RlPlan) -> None:
-    check_pairs(plan)
-
-
 CHECKS: tuple[Callable[[RlPlan], None], ...] = (
     _engine,
     _rewards,
-    _seats,
+    lambda plan: check_seats(plan.parts),
     _states,
     _learned_models,
     _anchors,
@@ -187,9 +175,9 @@ CHECKS: tuple[Callable[[RlPlan], None], ...] = (
     _stop_rule,
     _policies,
     _model,
-    _trainer,
+    check_rl,
     _signal,
-    _pairs,
+    check_pairs,
 )
 """In this order; the first that fails raises."""
 

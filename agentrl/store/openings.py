@@ -31,7 +31,7 @@ class Openings:
         """Returns the difference between the opening of a stored episode and earlier ones of its group, once per group.
         None: no difference."""
         opening, group = opening_of(episode), episode.group_id
-        if opening is None or group in self._told or may_differ(self._run.info):
+        if opening is None or group in self._told or (self._run.info.get("recipe") or {}).get("openings") == "differ":
             return None
         mark = opening.mark
         first, id = self._of_group(group).setdefault(speaker_in(mark), (mark, episode.id))
@@ -58,11 +58,6 @@ class Openings:
 
 _MOST = 10_000
 """Maximum number of remembered groups; fewer are in flight at a time."""
-
-
-def may_differ(info: Mapping[str, Any]) -> bool:
-    """Returns True if the recipe of a run allows different openings in a group."""
-    return bool((info.get("recipe") or {}).get("openings") == "differ")
 
 
 def environment_of(info: Mapping[str, Any]) -> str:

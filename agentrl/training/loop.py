@@ -84,7 +84,7 @@ class TrainingLoop:
             await self.step()
         if self.recipe.train.keep.best is not None:
             await self.evaluator.finish()
-        if not self.state.is_kept(self.iteration) or self.recipe.train.keep.best is not None:
+        if not self.state.record.folder(self.iteration).exists() or self.recipe.train.keep.best is not None:
             await self.commit()  # an evaluation ended the stage, or may have found its best policy
         if (why := self.state.stopped(self.iteration)) is not None:
             self.reporter.note(f"stage {self.state.stage.name} ends after {self.iteration} iterations: {why}")

@@ -76,10 +76,6 @@ class RunState:
             every.append(self._recipe.eval.every)
         return any(iteration % each == 0 for each in every) or self.is_over(iteration)
 
-    def is_kept(self, iteration: int) -> bool:
-        """Returns True if the checkpoint of an iteration exists."""
-        return self.record.folder(iteration).exists()
-
     def _playing(self, iteration: int) -> set[int]:
         """Returns the iterations of the snapshots that episodes may use until the next commit.
 

@@ -103,7 +103,8 @@ def _of(base: BaseModel) -> str:
 
 def _metrics(run: RunReader, said: Mapping[str, Any]) -> str:
     """The last lines of training and evaluation up to the checkpoint."""
-    own = [line for line in run.metrics() if _is_of_stage(line, said) and line["iteration"] <= said["iteration"]]
+    stage, last = stage_of(said), said["iteration"]
+    own = [line for line in run.metrics() if line.get("stage", UNNAMED) == stage and line["iteration"] <= last]
     lines = {
         split: next((line for line in reversed(own) if line["split"] == split), None) for split in ("train", "eval")
     }
@@ -114,11 +115,6 @@ def _metrics(run: RunReader, said: Mapping[str, Any]) -> str:
     names = [name for line in known.values() for name in line if name in _METRICS or name.startswith(_PREFIXES)]
     rows = [(f"`{name}`", *(_number(line.get(name)) for line in known.values())) for name in dict.fromkeys(names)]
     return _table(("", *(heads[split].format(line["iteration"]) for split, line in known.items())), rows)
-
-
-def _is_of_stage(line: Mapping[str, Any], said: Mapping[str, Any]) -> bool:
-    """Returns True if a line of metrics is of the stage of a checkpoint."""
-    return bool(line.get("stage", UNNAMED) == stage_of(said))
 
 
 def _number(value: Any) -> str:

@@ -147,7 +147,8 @@ def role_grpo(table: CreditTable, settings: RoleGrpoSettings) -> Advantages:
     role_of = needed(table.role, "role")
     pool = combine(table.turn_group, role_of)
     part = combine(pool, table.trajectory)
-    value = _own_total(table, part) if settings.score == "total" else _own_returns(table, settings.gamma)
+    own_total = table.score[table.trajectory] + np.bincount(part, table.reward)[part]
+    value = own_total if settings.score == "total" else _own_returns(table, settings.gamma)
     weights = table.turn_weights(settings.weighting)
     if settings.weighting == "trajectory":
         weights = 1.0 / np.bincount(part)[part]
@@ -164,11 +165,6 @@ def role_grpo(table: CreditTable, settings: RoleGrpoSettings) -> Advantages:
         names=pool_names,
     )
     return Advantages(advantage, parts={"role": advantage})
-
-
-def _own_total(table: CreditTable, part: Ints) -> Floats:
-    """The outcome, and the rewards of all turns of the same part of the trajectory [n_turns]."""
-    return table.score[table.trajectory] + np.bincount(part, table.reward)[part]
 
 
 def _own_returns(table: CreditTable, gamma: float) -> Floats:

@@ -39,7 +39,7 @@ def brier(
     def scored(correct: float) -> Scored:
         return Scored(1.0 - (correct - sure) ** 2, f"correct {correct:g}, confidence {sure:g}")
 
-    answering = _answering(episode, expression.sub("", episode.answer).strip())
+    answering = msgspec.structs.replace(episode, answer=expression.sub("", episode.answer).strip())
     return with_correctness(metric, task, answering, key, scored)
 
 
@@ -51,10 +51,6 @@ def _number(match: re.Match[str]) -> float | None:
     if match.re.groups > 1 and match[2]:
         value /= 100
     return value if 0.0 <= value <= 1.0 else None
-
-
-def _answering(episode: Episode, answer: str) -> Episode:
-    return msgspec.structs.replace(episode, answer=answer)
 
 
 @reward(source="DRM, arXiv:2510.11457: confidence from the probabilities of the tokens", bounds=(0, 1))

@@ -363,7 +363,7 @@ class Conversation:
 
     def _place(self, turn: TurnDraft, fork: Branch | Drift | None) -> None:
         """Adds a turn, whose reply is in the messages, to this conversation and to the recording."""
-        self._tell_reply()
+        self.engine.replied(self.engine_session, self.messages[-1])
         turn.tools, self._tool_prompt.changed = self._tool_prompt.changed, None
         self.turns.append(turn)
         self.state.recording.place(turn, fork)
@@ -521,10 +521,6 @@ class Conversation:
     def _named(self) -> tuple[str, ...]:
         """Names for seeds: those of the main conversation have none."""
         return () if self.name == MAIN else ("context", self.name)
-
-    def _tell_reply(self) -> None:
-        """Passes the message of the last reply to the engine."""
-        self.engine.replied(self.engine_session, self.messages[-1])
 
     def _tell_engine(self) -> None:
         self.engine.use_tools(self.engine_session, self.renderer)
