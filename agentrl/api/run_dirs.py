@@ -102,7 +102,7 @@ def begin_run(
     run = RunDir.create(path, {**described, **_where(recipe), **files, "tools": offered})
     if models:
         run.update_info(models=models)
-    named = {value for key, value in leaves(resolved) if _names_a_plug_in(key, value)}
+    named = {value for key, value in leaves(resolved) if isinstance(value, str) and key.rpartition(".")[2] == "use"}
     if packages := versions_of(named, [recipe.base, *(file.parent for file in recipe.bases)]):
         run.update_info(versions={**run.info["versions"], **packages})
     return run
@@ -111,10 +111,6 @@ def begin_run(
 def _where(recipe: Recipe) -> dict[str, Any]:
     """Returns where a recipe was read, as `run.json` holds it."""
     return {"base": str(recipe.base), "bases": [*map(str, recipe.bases)], "profile": recipe.profile}
-
-
-def _names_a_plug_in(key: str, value: Any) -> bool:
-    return isinstance(value, str) and key.rpartition(".")[2] == "use"
 
 
 def _continued(path: Path, recipe: Recipe, described: dict[str, Any]) -> RunDir:

@@ -64,7 +64,7 @@ def _entry(registry: Registry[Any], name: str, code: str, package: str | None = 
     except AgentRLError as error:
         return Entry(name, source_of(code) if package is None else code, missing=str(error), package=package)
     code = about.pop("code", code)
-    does = about.pop("does", None) or _first_sentence(inspect.getdoc(plug_in))
+    does = about.pop("does", None) or " ".join((inspect.getdoc(plug_in) or "").split("\n\n")[0].split())
     shown = [_setting(key, each) for key, each in settings.items()]
     return Entry(name, source_of(code), does, shown, about, package=package)
 
@@ -87,11 +87,6 @@ def _without_bounds(hint: Any) -> Any:
     if get_origin(hint) is Union and any(get_origin(each) is Annotated for each in get_args(hint)):
         return functools.reduce(operator.or_, map(_without_bounds, get_args(hint)))
     return hint
-
-
-def _first_sentence(text: str | None) -> str:
-    """The first paragraph in a line."""
-    return " ".join((text or "").split("\n\n")[0].split())
 
 
 def source_of(reference: str) -> str:

@@ -30,7 +30,7 @@ def log(episodes: Iterable[ToldEpisode], origin: Origin) -> dict[str, Any]:
         samples.append(_sample(each, tries[each.episode.task.id], origin))
         for name, value in _values(each.episode).items():
             values.setdefault(name, []).append(value)
-    created = _time(origin.created_at)
+    created = datetime.datetime.fromtimestamp(origin.created_at, datetime.UTC).isoformat()
     return {
         "version": 2,
         "status": "success",
@@ -54,10 +54,6 @@ def log(episodes: Iterable[ToldEpisode], origin: Origin) -> dict[str, Any]:
         "stats": {"started_at": created, "completed_at": created},
         "samples": samples,
     }
-
-
-def _time(seconds: float) -> str:
-    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat()
 
 
 def _score(name: str, found: list[float]) -> dict[str, Any]:
