@@ -261,7 +261,7 @@ def killed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return io.StringIO("52 51 ")
 
     monkeypatch.setattr(os, "kill", kill)
-    monkeypatch.setattr(tree, "open", children, raising=False)
+    monkeypatch.setattr(postmortem, "open", children, raising=False)
     return found
 
 
