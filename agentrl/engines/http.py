@@ -53,14 +53,13 @@ class HttpClient:
     Args:
         timeout_s: timeout of one request, from first byte sent to last byte received.
         headers: sent with every request.
-        max_bytes: of a reply.
     """
 
-    def __init__(self, *, timeout_s: float, headers: dict[str, str] | None = None, max_bytes: int = REPLY) -> None:
+    def __init__(self, *, timeout_s: float, headers: dict[str, str] | None = None) -> None:
         self._timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(30.0, timeout_s))
         # No compression: servers are near, and compression costs them time.
         self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", **(headers or {})}
-        self._bounds = Bounds(most=max_bytes)
+        self._bounds = Bounds(most=REPLY)
         self._session: aiohttp.ClientSession | None = None
 
     def post(self, url: str, body: Any, kind: type[T]) -> Coroutine[Any, Any, T]:

@@ -58,7 +58,7 @@ class Agreement:
     behind: bool
 
 
-def agreements(turns: Sequence[MeasuredTurn], credits: Mapping[str, ArrayLike], seed: int = 0) -> dict[str, Agreement]:
+def agreements(turns: Sequence[MeasuredTurn], credits: Mapping[str, ArrayLike]) -> dict[str, Agreement]:
     """Compares estimators over the same turns, the best first.
 
     Args:
@@ -66,7 +66,7 @@ def agreements(turns: Sequence[MeasuredTurn], credits: Mapping[str, ArrayLike], 
     """
     worth = np.array([turn.worth for turn in turns])
     columns = {name: np.asarray(given, np.float64) for name, given in credits.items()}
-    samples = resampled([turn.episode for turn in turns], seed)
+    samples = resampled([turn.episode for turn in turns])
     of_worth = [ranks(worth[at]) for at in samples]  # once for all estimators: ranks take the time
     drawn = {
         name: np.array([_correlation(ranks(given[at]), rank) for at, rank in zip(samples, of_worth, strict=True)])
@@ -87,7 +87,7 @@ def agreements(turns: Sequence[MeasuredTurn], credits: Mapping[str, ArrayLike], 
     return dict(sorted(found.items(), key=lambda item: -item[1].spearman))
 
 
-def resampled(episodes: Sequence[str], seed: int = 0, samples: int = RESAMPLES) -> list[NDArray[np.int64]]:
+def resampled(episodes: Sequence[str], samples: int = RESAMPLES) -> list[NDArray[np.int64]]:
     """Draws episodes with replacement; returns the indices of the turns of each sample. None of a single episode.
 
     Args:
@@ -97,7 +97,7 @@ def resampled(episodes: Sequence[str], seed: int = 0, samples: int = RESAMPLES) 
     of = {name: np.flatnonzero(np.array([each == name for each in episodes])) for name in names}
     if len(names) < 2:
         return []
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     return [np.concatenate([of[names[k]] for k in rng.integers(len(names), size=len(names))]) for _ in range(samples)]
 
 

@@ -22,11 +22,10 @@ ADAPTER = "default"
 _BASE, _DOWN, _UP = ".base_layer.", f".lora_A.{ADAPTER}.", f".lora_B.{ADAPTER}."
 
 
-def add_adapters(model: Any, settings: LoraSettings, seed: int = 0) -> None:
+def add_adapters(model: Any, settings: LoraSettings) -> None:
     """Injects adapters into linear layers except the vision tower, in place, and freezes all other parameters.
 
-    Args:
-        seed: seed of the random weights of A. B starts at 0: the initial adapters change nothing.
+    A is random, B starts at 0: the initial adapters change nothing.
 
     Raises:
         MissingExtra: peft is not installed.
@@ -54,7 +53,7 @@ def add_adapters(model: Any, settings: LoraSettings, seed: int = 0) -> None:
             remedy=f"it has: {', '.join(sorted(linear))}",
         )
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.manual_seed(0)
         # Names are given in full: the tower may have layers of the same short names.
         inside = {name for name, each in text.items() if isinstance(each, nn.Linear) and _short(name) in targets}
         inject_adapter_in_model(_config(settings, inside), model, adapter_name=ADAPTER)
