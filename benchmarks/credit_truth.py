@@ -190,8 +190,8 @@ def measured(world: str, seed: int, given: argparse.Namespace, report: Report) -
     report.done(f"{world}, seed {seed}: trained")
     assert trained is not None
     recipe: Recipe = trained.recipe
-    recipe = recipe.with_model(recipe.required_model.at(kept_checkpoint(trained.path)))
-    recipe = recipe.model_copy(update={"hindsight": HINDSIGHT})
+    own = {"model": recipe.required_model.at(kept_checkpoint(trained.path)), "hindsight": HINDSIGHT}
+    recipe = recipe.model_copy(update=own)
     if declared.gold is not None:
         recipe = recipe.model_copy(update={"information_gain": InformationGain(answer=declared.gold, lead="")})
     played = agentrl.rollout(recipe, given.played, group_size=min(8, given.played), out=out / "played", reporters=())

@@ -112,7 +112,7 @@ def measured(seed: int, given: argparse.Namespace, report: Report) -> dict[str, 
             agentrl.train(HERE / "maze", overrides=overrides, out=out / "train", reporters=())
         report.done(f"seed {seed}: trained for {stop} iterations")
         recipe: Recipe = agentrl.open_run(out / "train").recipe
-        recipe = recipe.with_model(recipe.required_model.at(checkpoint))
+        recipe = recipe.model_copy(update={"model": recipe.required_model.at(checkpoint)})
         found[f"after {stop} iterations"] = arms(recipe, given.groups, out / str(stop), report)
     return found
 

@@ -34,9 +34,9 @@ def given_recipe(recipe: AnyRecipe, overrides: Overrides = (), profile: AnyProfi
     Raises:
         RecipeError: the recipe or the profile cannot be loaded, or an override is wrong.
     """
-    if isinstance(recipe, Recipe) and not overrides and profile is None:
+    if isinstance(recipe, Recipe) and not overrides and not profile:
         return recipe
-    named = None if profile is None else str(profile)
+    named = str(profile) if profile else None
     return loader.load_recipe(str(recipe) if isinstance(recipe, Path) else recipe, as_lines(overrides), named)
 
 

@@ -86,19 +86,21 @@ def begin_run(
     resolved = json.loads(recipe.model_dump_json())
     described = {"command": command, "recipe": resolved, **info}
     offered = [*{tool["function"]["name"]: tool for tool in tools}.values()]
-    opened = _continued(path, recipe, described) if (path / "run.json").exists() else None
+    opened, again = _continued(path, recipe, described) if (path / "run.json").exists() else (None, False)
     if opened is None:
         _refuse_other_files(path)
-    files = hashes_of(resolved, recipe.base)
-    if opened is not None:
-        changed: dict[str, Any] = {"tools": offered, "models": {**models}}
-        if opened.info.get("code") is None:  # it begins again
-            changed |= files
-        else:
-            warn_of_changes(opened, files)
-        if any((opened.info.get(key) or None) != (value or None) for key, value in changed.items()):
-            opened.update_info(**changed)
-        return opened
+    with _closing_if_it_fails(opened):
+        files = hashes_of(resolved, recipe.base)
+        if opened is not None:
+            noted: dict[str, Any] = {"tools": offered, "models": {**models}}
+            noted = {key: value for key, value in noted.items() if (opened.info.get(key) or type(value)()) != value}
+            if again:
+                noted |= files
+            else:
+                warn_of_changes(opened, files)
+            if noted:
+                opened.update_info(**noted)
+            return opened
     run = RunDir.create(path, {**described, **_where(recipe), **files, "tools": offered})
     if models:
         run.update_info(models=models)
@@ -113,9 +115,22 @@ def _where(recipe: Recipe) -> dict[str, Any]:
     return {"base": str(recipe.base), "bases": [*map(str, recipe.bases)], "profile": recipe.profile}
 
 
-def _continued(path: Path, recipe: Recipe, described: dict[str, Any]) -> RunDir:
-    """Opens a run, checks that it is of the same command and recipe, and notes what may change. A run that begins again
-    has no hashes of files."""
+@contextmanager
+def _closing_if_it_fails(run: RunDir | None) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        if run is not None:
+            run.close()
+        raise
+
+
+def _continued(path: Path, recipe: Recipe, described: dict[str, Any]) -> tuple[RunDir, bool]:
+    """Opens a run, checks that it is of the same command and recipe, and notes what may change.
+
+    Returns:
+        The run, and whether it begins again: it holds no data.
+    """
     run = RunDir.open(path)
     base, resolved = str(recipe.base), described["recipe"]
     where = _where(recipe)
@@ -130,11 +145,12 @@ def _continued(path: Path, recipe: Recipe, described: dict[str, Any]) -> RunDir:
         for key in sorted(old.keys() | new.keys())
         if old.get(key) != new.get(key) and not _may_change(key, resolved)
     }
-    if known["command"] == described["command"] and not _holds_data(run):
+    again = known["command"] == described["command"] and not _holds_data(run)
+    if again:
         if differing:  # measurements of the first steps belong to the other recipe
             run.begin_again()
             forget(run.path)
-        run.update_info(**described, **where, code=None, data=None, finished=False)
+        run.update_info(**described, **where, finished=False)
     elif differing:
         run.close()
         more = f"; and {len(differing) - _TOLD} more" if len(differing) > _TOLD else ""
@@ -147,7 +163,7 @@ def _continued(path: Path, recipe: Recipe, described: dict[str, Any]) -> RunDir:
         )
     elif known != described or any(run.info.get(key) != value for key, value in where.items()):
         run.update_info(**described, **where, finished=False)
-    return run
+    return run, again
 
 
 def _may_change(key: str, recipe: dict[str, Any]) -> bool:

@@ -35,9 +35,11 @@ def hashes_of(recipe: dict[str, Any], folder: Path) -> Hashes:
 def warn_of_changes(run: RunReader, files: Hashes) -> None:
     """Warns if a file has changed since the run began."""
     code, data = files["code"], files["data"]
-    before = run.info["code"]
+    before = run.info.get("code")
+    before = code if before is None else before
     changed = sorted(name for name in before.keys() | code.keys() if before.get(name) != code.get(name))
-    told = run.info.get("data", data)  # a stage that was added may name more
+    told = run.info.get("data")
+    told = data if told is None else told  # a stage that was added may name more
     changed += sorted(name for name in told.keys() & data.keys() if told[name] != data[name])
     if changed:
         _log.warning("%s changed since %s began: the run will mix episodes of both", ", ".join(changed), run.path)

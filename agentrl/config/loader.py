@@ -14,7 +14,7 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from agentrl.config.bases import on_base, read_recipe
 from agentrl.config.files import find_recipe
-from agentrl.config.layers import RecipeTree, set_in
+from agentrl.config.layers import RecipeTree, line_of, set_in
 from agentrl.config.profiles import CONTROL, overlay
 from agentrl.config.recipe import KINDS, Recipe, TrainSection
 from agentrl.config.validation import validated
@@ -41,45 +41,53 @@ def load_recipe(
     Raises:
         RecipeError: with file:line, the path of the key, the found and the allowed values.
     """
-    return _loaded(given, overrides, profile, place, without)[1]
-
-
-def _loaded(
-    given: str | Mapping[str, Any] | Recipe,
-    overrides: Sequence[str],
-    profile: str | None,
-    place: Path | None = None,
-    without: tuple[str, ...] = (),
-) -> tuple[RecipeTree, Recipe]:
-    """Returns a recipe and the tree that it was made of."""
-    treated = _loaded(given, overrides, None)[1] if profile == CONTROL else None
-    if isinstance(given, Recipe):
-        tree, base = RecipeTree(_dumped(given), (place or given.base, *given.bases)), given.base
-    elif isinstance(given, Mapping):
-        tree, base = on_base(copy.deepcopy(dict(given)), Path("recipe")), Path.cwd()
-    else:
-        file = find_recipe(given)
-        tree, base = read_recipe(file), file.resolve().parent
+    treated = load_recipe(given, overrides) if profile == CONTROL and isinstance(given, str) else None
+    tree, base = _tree_of(given, place)
+    control = tree.values.get(CONTROL)
+    place_of_control = f"{tree.files[0]}:{(line_of(control, next(iter(control or ()), None)) or 0) + 1}"
+    before = copy.deepcopy(tree.values) if isinstance(given, Recipe) else None
     overlay(tree, profile, overrides, without=without)
-    before = given.profile if isinstance(given, Recipe) else None
-    recipe = validated(tree, profile or before, base)
+    if before is not None:
+        _let_stages_follow(tree, before)
+    came_with = given.profile if isinstance(given, Recipe) else None
+    recipe = validated(tree, profile or came_with, base)
     if treated is not None and recipe.model_dump(exclude={"name"}) == treated.model_dump(exclude={"name"}):
         raise RecipeError(
             "'control' changes nothing: the recipe has its values already",
-            place=next(key.place for key in tree.origins.values() if key.layer.name == f"profile {CONTROL}"),
+            place=place_of_control,
             remedy="name the keys that make the method, with the values that they have without it",
         )
-    return tree, recipe
+    return recipe
 
 
-def _dumped(recipe: Recipe) -> dict[str, Any]:
-    """Returns the sections of a loaded recipe. Stages lack the keys of `train` that have the recipe's value: they
-    inherit them again, also from an override."""
-    tree: dict[str, Any] = json.loads(recipe.model_dump_json())
-    train = tree["train"] or TrainSection().model_dump(mode="json")
-    for section in (stage[kind] for stage in tree["stages"] for kind in KINDS if stage[kind] is not None):
-        section["train"] = {key: value for key, value in section["train"].items() if value != train[key]}
-    return tree
+def _tree_of(given: str | Mapping[str, Any] | Recipe, place: Path | None = None) -> tuple[RecipeTree, Path]:
+    """Returns the tree of a recipe without profile and overrides, and the recipe's folder."""
+    if isinstance(given, Recipe):
+        return RecipeTree(json.loads(given.model_dump_json()), (place or given.base, *given.bases)), given.base
+    if isinstance(given, Mapping):
+        return on_base(copy.deepcopy(dict(given)), Path("recipe")), Path.cwd()
+    file = find_recipe(given)
+    return read_recipe(file), file.resolve().parent
+
+
+def _let_stages_follow(tree: RecipeTree, before: dict[str, Any]) -> None:
+    """Removes keys of `train` that a layer changed from stages that had the recipe's value, so that they inherit them
+    again. A key that a layer set in the stage itself stays.
+
+    Args:
+        before: the values of the tree before the layer.
+    """
+    train = before["train"] or TrainSection().model_dump(mode="json")
+    changed = {key for key in train for loc in tree.origins if loc[:1] == ("train",) and loc[1:2] in ((), (key,))}
+    for index, stage in enumerate(before["stages"]):
+        kind = next(kind for kind in KINDS if stage[kind] is not None)
+        here = ("stages", str(index), kind, "train")
+        if any(loc == here[: len(loc)] for loc in tree.origins):
+            continue  # the layer brings the stage's whole section
+        now = tree.values["stages"][index][kind]["train"]
+        for key in changed:
+            if stage[kind]["train"].get(key) == train[key] and not any(loc[:5] == (*here, key) for loc in tree.origins):
+                now.pop(key, None)
 
 
 def explain_recipe(name: str, overrides: Sequence[str] = (), profile: str | None = None) -> str:
@@ -88,8 +96,9 @@ def explain_recipe(name: str, overrides: Sequence[str] = (), profile: str | None
     Raises:
         RecipeError: as `load_recipe`.
     """
-    tree, recipe = _loaded(name, overrides, profile)
-    names = tree.labels()
+    tree, base = _tree_of(name)
+    overlay(tree, profile, overrides)
+    recipe, names = validated(tree, profile, base), tree.labels()
 
     def commented(value: Any, loc: tuple[str, ...] = ()) -> Any:
         """The value as a YAML node with the comments behind its leaves."""

@@ -77,7 +77,7 @@ def _control_of(tree: RecipeTree) -> _Overlays:
             place=str(tree.files[0]),
             remedy="name the recipe's file, with for example control: {credit: grpo}",
         )
-    named = {"name": f"{tree.values.get('name', 'recipe')}-{CONTROL}"}
+    named = {"name": f"{control.get('name') or tree.values.get('name', 'recipe')}-{CONTROL}"}
     layer = RecipeLayer(tree.files[0], f"profile {CONTROL}")
     return [(control, layer), (named, layer)]
 

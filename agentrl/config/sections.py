@@ -170,25 +170,29 @@ def may_change(root: type[BaseModel], path: Sequence[str | int]) -> bool:
     return any(field is not None and MAY_CHANGE in field.metadata for field, _ in _way(root, path))
 
 
-def with_changed(part: Any, path: Sequence[str], change: Callable[[Any, tuple[str, ...]], Any]) -> Any:
+EVERY = None
+"""Stands for all keys of a mapping, or all items of a list, in a path of `with_changed`."""
+
+
+def with_changed(part: Any, path: Sequence[str | None], change: Callable[[Any, tuple[str, ...]], Any]) -> Any:
     """Returns a copy of a part of a recipe, with a function applied to the value at a path; what does not exist, or is
     null, stays as it is.
 
     Args:
-        path: keys and indices; `*` stands for all.
+        path: keys and indices; `EVERY` stands for all.
         change: gets the value and its path, and returns the new value.
     """
 
-    def at(part: Any, done: tuple[str, ...], rest: Sequence[str]) -> Any:
+    def at(part: Any, done: tuple[str, ...], rest: Sequence[str | None]) -> Any:
         if part is None or not rest:
             return part if part is None else change(part, done)
         key, *below = rest
-        if isinstance(part, BaseModel):
+        if isinstance(part, BaseModel) and key is not EVERY:
             changed = at(getattr(part, key), (*done, key), below)
             return part if changed is getattr(part, key) else part.model_copy(update={key: changed})
         named = {str(name): name for name in (part if isinstance(part, Mapping) else range(len(part)))}
         copied = copy.copy(part)
-        for name in named if key == "*" else [key]:
+        for name in named if key is EVERY else [key]:
             copied[named[name]] = at(part[named[name]], (*done, name), below)
         return copied
 

@@ -314,7 +314,11 @@ class TrainSettings(OptimiserSettings):
         description="Constant of seq_mean_token_sum_norm, for example the token limit of an episode times the episodes "
         "of a step. The sum is divided by nothing else: with a constant, a step grows with the number of episodes.",
     )
-    entropy_bonus: float = Field(0.0, ge=0, description="Weight of the policy's entropy (nats) in the objective.")
+    entropy_bonus: float = Field(
+        0.0,
+        ge=0,
+        description="Weight of the policy's entropy (nats) in the objective; 0 in updates whose advantages are all 0.",
+    )
     old_logprobs: Literal["recompute", "engine"] = Field(
         "recompute",
         description="Old log-probabilities of the ratio. recompute: by the trainer, before the first step; engine: as "

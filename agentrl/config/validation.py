@@ -15,17 +15,17 @@ from agentrl.config.layers import Problem, RecipeTree
 from agentrl.config.peers import told_of_peer
 from agentrl.config.profiles import CONTROL
 from agentrl.config.recipe import Recipe
-from agentrl.config.sections import section_at, with_changed
+from agentrl.config.sections import EVERY, section_at, with_changed
 from agentrl.registry.settings import in_words
 from agentrl.types.errors import nearest
 from agentrl.types.forms import united
 
 PATHS = (
-    "model.path",
-    "model.template",
-    "policies.*.checkpoint",
-    "train.teacher.path",
-    "stages.*.rl.train.teacher.path",
+    ("model", "path"),
+    ("model", "template"),
+    ("policies", EVERY, "checkpoint"),
+    ("train", "teacher", "path"),
+    ("stages", EVERY, "rl", "train", "teacher", "path"),
 )
 """Keys whose paths are resolved when the recipe is loaded, if they begin with `./` or `../`: relative to the recipe's
 folder, of a profile to the profile's, and of overrides on the command line to the working folder."""
@@ -54,7 +54,7 @@ def validated(tree: RecipeTree, profile: str | None, base: Path) -> Recipe:
     recipe._profile = profile
     recipe._places = {".".join(loc): origin.place for loc, origin in tree.origins.items()}
     for key in PATHS:
-        recipe = with_changed(recipe, key.split("."), lambda path, loc: tree.resolved(path, loc, base))
+        recipe = with_changed(recipe, key, lambda path, loc: tree.resolved(path, loc, base))
     return recipe
 
 

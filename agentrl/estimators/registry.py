@@ -189,6 +189,11 @@ class CreditAssigner:
         """True if a group of one episode gets no signal, except from repetition within the episode."""
         return bool(getattr(self.settings, "needs_members", False))
 
+    @property
+    def follows_training(self) -> bool:
+        """True if credit changes with the finished share of the training. Of user code it is not known: True."""
+        return bool(getattr(self.settings, "follows_training", self.estimator.name not in ESTIMATORS.built_in))
+
     def memory(self) -> StateValues | None:
         """The values of states that one policy's credit remembers between its updates; None: it remembers nothing."""
         if "state_value" not in self.needs or not isinstance(self.settings, CountedStates):

@@ -104,12 +104,8 @@ def plan(
         recipe = on_recorded(recipe, recorded)
     stages = tuple(map(_planned, stages_of(recipe)))
     check_stages(stages)
-    if tasks:
-        for stage in stages:
-            stage.make_tasks(plays=recorded is None)
     reinforced = [each for each in stages if isinstance(each, RlPlan)]
     warnings = tuple(line for each in reinforced for line in cautions(each))
-    told = tuple(trackers(recipe.track, recipe.base))
     first = reinforced[:1]
     if recorded is not None:
         for each in first:
@@ -119,6 +115,10 @@ def plan(
     if recorded is None and repeated is not None:
         for each in first:
             check_replay(each, repeated)
+    if tasks:
+        for stage in stages:
+            stage.make_tasks(plays=recorded is None)
+    told = tuple(trackers(recipe.track, recipe.base))
     return TrainingPlan(recipe, stages, told, warnings, recorded, repeated)
 
 

@@ -18,11 +18,13 @@ class Accumulated:
 
     Attributes:
         seen: the policy's log-probabilities, by sample.
+        waiting: groups without an advantage, until one with an advantage comes: only then there is an entropy bonus.
     """
 
     stats: Stats = field(default_factory=Stats)
     samples: list[TrainingSample] = field(default_factory=list)
     seen: list[Floats] = field(default_factory=list)
+    waiting: list[Sequence[TrainingSample]] = field(default_factory=list)
 
     def add(self, samples: Sequence[TrainingSample], seen: Sequence[Floats]) -> None:
         """Adds the samples of a call."""

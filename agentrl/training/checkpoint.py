@@ -155,3 +155,9 @@ def _flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def cast(state: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
+    """The state dict with floating-point tensors in `dtype`; tied ones stay tied."""
+    done = {id(tensor): tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in state.values()}
+    return {name: done[id(tensor)] for name, tensor in state.items()}

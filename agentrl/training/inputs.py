@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,11 @@ def lacks(anchor: str) -> TrainError:
     return TrainError(f"KL and the loss need a policy that the trainer has not: {anchor}", place="train", remedy=remedy)
 
 
+def teaches(samples: Iterable[TrainingSample]) -> bool:
+    """Returns True if a sample has an advantage."""
+    return any(sample.advantage.any() for sample in samples)
+
+
 def check_samples(samples: Sequence[TrainingSample]) -> None:
     """Raises if no token trains, or an input of the loss is not finite."""
     if not any(sample.loss_mask.any() for sample in samples):
@@ -39,3 +44,13 @@ def check_samples(samples: Sequence[TrainingSample]) -> None:
                     f"episode {sample.episode_id}, branch {sample.branch_id}: an {name} is not finite",
                     remedy="inspect the episode with `agentrl show`: a reward or the engine returned this value",
                 )
+
+
+def not_finite(what: str, samples: Sequence[TrainingSample], step: int) -> TrainError:
+    """Returns the error that a loss or a gradient is not finite."""
+    ids = list(dict.fromkeys(sample.episode_id for sample in samples))
+    more = f" and {len(ids) - 8} more" if len(ids) > 8 else ""
+    return TrainError(
+        f"the {what} of step {step} is not finite (episodes {', '.join(ids[:8])}{more}); the step was not taken",
+        remedy="lower train.lr or train.max_grad_norm, and check these episodes' rewards and log-probabilities",
+    )

@@ -201,7 +201,7 @@ class LocalTrainer(TrainerBackend):
         """The weights of a checkpoint, in the engine's type."""
         import torch
 
-        from agentrl.training.trainer import cast
+        from agentrl.training.checkpoint import cast
 
         return cast(self._load(checkpoint).model.state_dict(), getattr(torch, self._job.recipe.required_model.dtype))
 

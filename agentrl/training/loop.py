@@ -110,7 +110,6 @@ class TrainingLoop:
             **imitated,
             **updated,
             **self.buffer.metrics(rollouts),
-            "progress_of_training": self.iteration / self.recipe.train.iterations,
             **self.publisher.metrics,  # of the weights that sampled the training data
             **({"streamed_s": self._streamed} if streams else {}),
             "rollout_s": rolled - started,

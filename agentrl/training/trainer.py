@@ -17,7 +17,8 @@ from agentrl.config.train import LossSettings, TrainSettings
 from agentrl.store.tokens import TokenRecord
 from agentrl.training.accumulated import Accumulated
 from agentrl.training.auxiliary.models import AuxiliarySettings, auxiliary_model, make_backbone
-from agentrl.training.inputs import check_anchors, check_samples, lacks
+from agentrl.training.checkpoint import cast
+from agentrl.training.inputs import check_anchors, check_samples, lacks, not_finite, teaches
 from agentrl.training.losses.batch import TokenBatch
 from agentrl.training.losses.loss import ANCHORS, COLUMN_OF, PreferenceLoss
 from agentrl.training.losses.objective import Objective
@@ -215,6 +216,7 @@ class Trainer:
             return self._finish(samples, progress)
         settings, stats, objective = self.settings, Stats(), self.objective.at(progress)
         rng, recorder = np.random.default_rng(seed), TokenRecorder(samples, settings.record_tokens)
+        bonus = settings.entropy_bonus if teaches(samples) else 0.0  # alone it would make the policy uniform
         whole_groups = objective.scope == "group"
         batches = [
             batch
@@ -235,7 +237,7 @@ class Trainer:
             weights = token_weights(chosen, objective.aggregation, settings.token_norm)
             own = {name: [column[index] for index in batch] for name, column in further.items()}
             kept = recorder.columns(batch)
-            seen = self._backward(chosen, weights, old, objective, settings.entropy_bonus, stats, own, kept)
+            seen = self._backward(chosen, weights, old, objective, bonus, stats, own, kept)
             recorder.keep(batch, seen, kept, self.ranks)
             lr = self._step(chosen, stats, progress)
             if not number:
@@ -268,14 +270,23 @@ class Trainer:
                 place="train.stream",
                 remedy="train.stream=false, or train.router_loss=0",
             )
-        if self._accumulated is None:
-            self._accumulated = Accumulated()
-        settings, parts, objective = self.settings, self._accumulated, self.objective.at(progress)
+        parts, bonus = self._accumulated or Accumulated(), self.settings.entropy_bonus
+        self._accumulated = parts
+        if bonus and not parts.samples and not teaches(samples):
+            parts.waiting.append(samples)
+            return
+        for each in (*parts.waiting, samples):
+            self._add(each, parts, bonus, progress)
+        parts.waiting.clear()
+
+    def _add(self, samples: Sequence[TrainingSample], parts: Accumulated, bonus: float, progress: float) -> None:
+        """Adds the gradient of a group to that of the next step."""
+        settings, objective = self.settings, self.objective.at(progress)
         weights = weights_within(samples, objective.aggregation, settings.token_norm)
         old = [sample.behaviour_logprob for sample in samples] if settings.old_logprobs == "engine" else None
         further = self._further(samples, objective)
         try:
-            seen = self._backward(samples, weights, old, objective, settings.entropy_bonus, parts.stats, further)
+            seen = self._backward(samples, weights, old, objective, bonus, parts.stats, further)
         except TrainError:
             self._accumulated = None
             raise
@@ -289,6 +300,8 @@ class Trainer:
         """
         parts, self._accumulated = self._accumulated, None
         assert parts is not None
+        for each in parts.waiting:
+            self._add(each, parts, 0.0, progress)
         if (why := parts.differ_from(samples)) is not None:
             self.model.zero_grad()
             raise TrainError(
@@ -584,16 +597,4 @@ class Trainer:
     def _not_finite(self, what: str, samples: Sequence[TrainingSample], stats: Stats) -> TrainError:
         """The error to raise. Drops the gradient, so that weights and optimiser do not change."""
         self.model.zero_grad()
-        ids = list(dict.fromkeys(sample.episode_id for sample in samples))
-        more = f" and {len(ids) - 8} more" if len(ids) > 8 else ""
-        return TrainError(
-            f"the {what} of step {len(stats.grad_norms) + 1} is not finite (episodes {', '.join(ids[:8])}{more}); "
-            "the step was not taken",
-            remedy="lower train.lr or train.max_grad_norm, and check these episodes' rewards and log-probabilities",
-        )
-
-
-def cast(state: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-    """The state dict with floating-point tensors in `dtype`; tied ones stay tied."""
-    done = {id(tensor): tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in state.values()}
-    return {name: done[id(tensor)] for name, tensor in state.items()}
+        return not_finite(what, samples, len(stats.grad_norms) + 1)

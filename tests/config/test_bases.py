@@ -192,6 +192,17 @@ def test_a_control_that_writes_a_default_out_changes_nothing(folder: Path) -> No
         load_recipe(name, (), "control")
 
 
+def test_an_idle_control_is_told_whatever_overrides_change(folder: Path) -> None:
+    name = write(folder / "new", "method.yaml", "base: ../plain\nseed: 0\ncontrol: {seed: 3}\n")
+    with pytest.raises(RecipeError, match=r"method.yaml:3: 'control' changes nothing"):
+        load_recipe(name, ["seed=4", "name=x"], "control")
+
+
+def test_a_control_may_have_a_name(folder: Path) -> None:
+    name = write(folder / "new", "method.yaml", "base: ../plain\ncontrol: {name: other, seed: 3}\n")
+    assert load_recipe(name, (), "control").name == "other-control"
+
+
 def test_code_of_the_base_is_hashed_with_the_run(folder: Path) -> None:
     recipe = load_recipe(write(folder / "new", "method.yaml", "base: ../plain\n"))
     before = code_beside(recipe.base, recipe.model_dump(mode="json"))

@@ -81,3 +81,43 @@ def test_a_second_policy_does_not_train_where_the_policy_scores_turns(
     recipe = load_recipe(str(written(tmp_path, BASE | more)))
     with pytest.raises(RecipeError, match=f"information gain or hindsight: not with this {next(iter(sections))}"):
         check_policies(build(stages_of(recipe)[-1].recipe))
+
+
+INHERITED: dict[str, Any] = {
+    "iterations": 3,
+    "loss": {"use": "dapo", "high": 0.3},
+    "lora": {"rank": 8, "alpha": 16},
+    "keep": {"last": 5},
+    "betas": [0.8, 0.9],
+    "stop": {"metric": "reward", "at_least": 0.9},
+}
+
+
+@pytest.mark.parametrize(
+    ("override", "stage", "train"),
+    [
+        ("stages.0.rl.train.loss.high=0.4", {"loss": {"use": "dapo", "high": 0.4}}, {}),
+        ("stages.0.rl.train.lora.rank=2", {"lora": {"rank": 2, "alpha": 16}}, {}),
+        ("stages.0.rl.train.keep.best=eval/success", {"keep": {"last": 5, "best": "eval/success"}}, {}),
+        ("stages.0.rl.train.stop.at_least=0.5", {"stop": {"at_least": 0.5}}, {}),
+        ("stages.0.rl.train.betas.0=0.5", {"betas": [0.5, 0.9]}, {}),
+        ("train.keep.last=7", {"keep": {"last": 7}}, {"keep": {"last": 7}}),
+        ("train={iterations: 9}", {"iterations": 9, "loss": {"use": "ppo_clip"}}, {"iterations": 9}),
+    ],
+)
+def test_an_override_of_a_loaded_recipe_changes_one_key(
+    override: str, stage: dict[str, Any], train: dict[str, Any]
+) -> None:
+    """Of a section that the stage has from the recipe, the rest stays; a key of `train` that changes, stages follow."""
+    own = {key: value for key, value in BASE.items() if key != "policies"}
+    loaded = load_recipe({**own, "train": INHERITED, "eval": {"every": 1}, "stages": [{"name": "a", "rl": None}]})
+    changed = load_recipe(loaded, [override])
+    assert changed.stages[0].rl is not None
+    for section, wanted, before in ((changed.stages[0].rl.train, stage, loaded.train), (changed.train, train, None)):
+        assert section is not None
+        found = json.loads(section.model_dump_json())
+        for key, value in wanted.items():
+            assert {**found[key], **value} == found[key] if isinstance(value, dict) else found[key] == value
+        if before is not None and "train={" not in override:
+            same = json.loads(before.model_dump_json())
+            assert {key for key in found if found[key] != same[key]} == {*wanted}

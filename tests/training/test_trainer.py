@@ -204,7 +204,7 @@ def test_advantages_move_probabilities():
 
 
 def test_entropy_bonus_raises_entropy():
-    rows = [dataclasses.replace(row, advantage=np.zeros_like(row.advantage)) for row in make_rows()]
+    rows = [dataclasses.replace(row, advantage=np.full_like(row.advantage, 1e-9)) for row in make_rows()]
     model = llama()
     with torch.no_grad():
         model.model.embed_tokens.weight.mul_(6)  # far from uniform
@@ -212,6 +212,17 @@ def test_entropy_bonus_raises_entropy():
     entropies = [trainer.update(rows, seed)["entropy"] for seed in range(5)]
     assert entropies == sorted(entropies)
     assert entropies[-1] > entropies[0] + 0.05
+
+
+def test_where_nothing_teaches_the_entropy_bonus_does_not_either():
+    """Alone it made a policy uniform that never succeeded in its first iterations."""
+    rows = [dataclasses.replace(row, advantage=np.zeros_like(row.advantage)) for row in make_rows()]
+    trainer = Trainer(llama(), settings(minibatch=100, entropy_bonus=0.1, lr=0.1))
+    before = trainer.logprobs(rows)
+    found = trainer.update(rows, 0)
+    assert found["grad_norm"] == 0
+    assert found["entropy"] > 0
+    np.testing.assert_array_equal(np.concatenate(trainer.logprobs(rows)), np.concatenate(before))
 
 
 def test_minibatches_are_even_and_counted():

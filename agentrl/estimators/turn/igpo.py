@@ -46,6 +46,11 @@ class IgpoSettings(Normalisation):
     gain_weight: tuple[float, float] = Field((1.0, 1.0))
     weigh: Literal["before", "after"] = "before"
 
+    @property
+    def follows_training(self) -> bool:
+        """True if a weight changes in the course of the training."""
+        return any(first != last for first, last in (self.outcome_weight, self.gain_weight))
+
 
 @estimator(
     granularity="turn",

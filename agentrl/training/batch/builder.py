@@ -18,6 +18,7 @@ from agentrl.training.batch.credit_giver import CreditGiver, Samples
 from agentrl.training.batch.second_policy_batch import SecondPolicyBatch, SecondPolicyBuilder
 from agentrl.training.batch.truncation import Truncation
 from agentrl.training.batch.views import together
+from agentrl.training.inputs import teaches
 from agentrl.types.episode import Episode
 from agentrl.types.figures.of_episodes import earned
 from agentrl.types.figures.sums import vary
@@ -139,7 +140,7 @@ class BatchBuilder:
     def _note_if_nothing_teaches(
         self, samples: list[TrainingSample], groups: list[Group], metrics: Mapping[str, Any], iteration: int
     ) -> None:
-        if any(sample.advantage.any() for sample in samples):
+        if teaches(samples):
             return
         why = "every advantage is 0" if samples else "no episode is left to train on"
         if self._credit.passes_over(episode for group in groups for episode in group.episodes):

@@ -53,12 +53,15 @@ class CreditGiver:
     ) -> tuple[list[EpisodeCredit], dict[str, Any]]:
         """Credit of each episode, in order. Critic and reward model are trained here, too."""
         penalised, metrics = Penalised(chosen), {}
+        progress = iteration / self._settings.iterations
+        if self._credit.follows_training:  # `agentrl credit` reads it: the training may be made longer later
+            metrics["progress_of_training"] = progress
         if self._settings.kl is not None and self._settings.kl.place == "reward":
             rows = [sample for episode in chosen for sample in samples[episode.id]]
             policy = await self._trainer.logprobs(rows)
             reference = await measured(self._trainer, COLUMN_OF[self._settings.kl.to], rows)
             place = self._credit.penalty_place()
-            settings = self._settings.kl.at(iteration / self._settings.iterations)
+            settings = self._settings.kl.at(progress)
             penalised = await self.call(with_kl_reward, chosen, rows, policy, reference, settings, place)
             metrics["kl_ref"] = penalised.kl
         scored = penalised.episodes
@@ -67,7 +70,6 @@ class CreditGiver:
 
         def assigned() -> tuple[list[EpisodeCredit], dict[str, Any]]:
             columns = {**self._columns.of(scored, rewarded, columned), **penalised.columns}
-            progress = iteration / self._settings.iterations
             return self._credit.assign(scored, columns, progress, self._memory, iteration)
 
         credits, told = await self.call(assigned)
