@@ -46,7 +46,7 @@ METHODS: dict[str, list[str]] = {
         "credit={use: hcapo, gamma: 0.95}", "model.scratch.max_context=1024",
     ],
     "A2TGPO": ["credit={use: a2tgpo}", GOLD],
-    "ScalingInter": ["credit={use: grpo}", "curriculum=[{scaling_inter: {max_turns: [8, 16, 24], every: 20}}]"],
+    "ScalingInter": ["credit={use: grpo}", "curriculum=[{scaling_inter: {max_turns: [16, 20, 24], every: 15}}]"],
     "turn GAE": ["credit={use: turn_gae, gamma: 0.95}", "train.critic={}"],
     "shaped, ungated": [SHAPED, "credit={use: grpo, score: total}"],
     "shaped, G-RA": [SHAPED, "gate=[{on: reached, at_least: 1}]", "credit={use: grpo, score: total}"],
