@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.curves import curves
+from benchmarks.curves import MANY, curves
 from benchmarks.harness import Benchmark, Report, Row
 from benchmarks.pairs import Pairs, Record, compare
 from benchmarks.pairs import table as pairs_table
@@ -243,15 +243,23 @@ def spread(values: Sequence[float]) -> str:
 
 
 def draw(runs: dict[str, list[Run]], path: Path) -> None:
-    """Mean success over seeds by episodes, with the range."""
-    with curves(path, "episodes", "success (mean and range over seeds)") as axes:
-        for method, found in runs.items():
+    """Mean success over seeds by episodes, of a few methods with the range; the best one first in the legend."""
+    many = len(runs) > MANY
+    order = sorted(runs, key=lambda method: -statistics.mean(map(value, runs[method])))
+    label = "success (mean over seeds)" if many else "success (mean and range over seeds)"
+    with curves(path, "episodes", label) as axes:
+        for number, method in enumerate(order):
+            found = runs[method]
             length = min(map(len, found))
             solved = [[line["success"] for line in run[:length]] for run in found]
             episodes = [sum(line["episodes"] for line in found[0][: k + 1]) for k in range(length)]
             columns = list(zip(*solved, strict=True))
-            (line,) = axes.plot(episodes, [statistics.mean(column) for column in columns], label=method)
-            axes.fill_between(episodes, [*map(min, columns)], [*map(max, columns)], color=line.get_color(), alpha=0.12)
+            means = [statistics.mean(column) for column in columns]
+            dashes = "-" if number < 10 else "--"  # there are ten colours
+            (line,) = axes.plot(episodes, means, dashes, label=method)
+            if not many:
+                extremes = [*map(min, columns)], [*map(max, columns)]
+                axes.fill_between(episodes, *extremes, color=line.get_color(), alpha=0.12)
 
 
 if __name__ == "__main__":
