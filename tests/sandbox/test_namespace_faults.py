@@ -26,7 +26,6 @@ from agentrl.sandbox.namespace.backend import NamespaceBackend, NamespaceSandbox
 from agentrl.sandbox.namespace.rootfs import Host, OwnCopies, RootFS, reap_folders
 from agentrl.sandbox.namespace.tree import ProcessTree
 from agentrl.sandbox.owner import new_label
-from agentrl.sandbox.toolbox import postmortem
 from agentrl.types.sandbox import ExecResult, SandboxSpec, SandboxStartFailed, SandboxUnavailable
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
@@ -261,7 +260,7 @@ def killed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return io.StringIO("52 51 ")
 
     monkeypatch.setattr(os, "kill", kill)
-    monkeypatch.setattr(postmortem, "open", children, raising=False)
+    monkeypatch.setattr(tree, "open", children, raising=False)
     return found
 
 
@@ -296,8 +295,8 @@ async def test_a_toolbox_that_is_known_is_killed_by_its_id(killed: list[int], mo
 
 
 def test_a_process_that_is_gone_has_no_children(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postmortem, "open", refuse, raising=False)
-    assert postmortem.children_of(50) == []
+    monkeypatch.setattr(tree, "open", refuse, raising=False)
+    assert tree._children(50) == []
 
 
 async def test_a_group_is_removed_once_its_dying_processes_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,7 +106,7 @@ async def test_who_stops_what_a_toolbox_is_about_to_start_is_to_blame(
 ) -> None:
     told = dict(enumerate([own, *child], 1))
     monkeypatch.setattr(postmortem, "_stat", lambda pid: [told[pid][0], *["0"] * 19, told[pid][1]])
-    monkeypatch.setattr(postmortem, "children_of", lambda pid: [*told][1:])
+    monkeypatch.setattr(postmortem, "_children", lambda pid: [*told][1:])
     monkeypatch.setattr(postmortem, "_LOOK_S", 0.0)
     assert bool(await Postmortem(None, 1)._look(silent=True)) is blamed
 

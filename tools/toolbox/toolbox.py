@@ -141,6 +141,10 @@ class Toolbox:
                 for job in [job for job in self.jobs.values() if job.deadline <= now]:
                     job.expire()
 
+    def report_crash(self, error: BaseException) -> None:
+        """Reports to the host that the toolbox crashes by its own error and was not killed."""
+        self.answer({"id": "broken", "message": f"{type(error).__name__}: {error}"[:300]})
+
     # Descriptors
 
     def watch(self, fd: int, events: int, handler: Handler) -> None:
@@ -524,5 +528,5 @@ if __name__ == "__main__":
     try:
         box.run()
     except BaseException as error:
-        box.answer({"id": "broken", "message": f"{type(error).__name__}: {error}"[:300]})  # tells: it was not killed
+        box.report_crash(error)
         raise

@@ -49,6 +49,7 @@ class DockerBackend:
 
     Args:
         host: the engine's address; default: `DOCKER_HOST`, else the usual socket.
+        limiter: rate limit and circuit breaker of creates.
     """
 
     name = "docker"

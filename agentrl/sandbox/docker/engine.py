@@ -26,15 +26,16 @@ class ContainerEngine:
 
     Args:
         host: address; default: `DOCKER_HOST`, else the usual socket.
+        threads: maximum of calls in flight.
     """
 
-    def __init__(self, host: str | None = None) -> None:
+    def __init__(self, host: str | None = None, threads: int = 8) -> None:
         with needs("docker"):
             import docker.errors
             import requests
         self._docker, self._requests = docker, requests
         self.host = host or os.environ.get("DOCKER_HOST") or DEFAULT_HOST
-        self._threads = ThreadPoolExecutor(8, thread_name_prefix="agentrl-docker")
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="agentrl-docker")
         self._own = threading.local()
         self._version = "auto"
 

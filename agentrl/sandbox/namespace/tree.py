@@ -14,7 +14,7 @@ from typing import Any
 from agentrl.sandbox.linux.bounds import ProcessBounds
 from agentrl.sandbox.linux.cgroups import Cgroup, CgroupFamily, CgroupLimits
 from agentrl.sandbox.namespace.rootfs import OwnCopies, RootFS
-from agentrl.sandbox.toolbox.postmortem import Postmortem, children_of
+from agentrl.sandbox.toolbox.postmortem import Postmortem
 from agentrl.sandbox.toolbox.wire import Wire
 from agentrl.types.clocks.deadline import Deadline
 from agentrl.types.sandbox import SandboxLost, SandboxSpec, SandboxStartFailed
@@ -100,7 +100,7 @@ class ProcessTree:
     async def remove(self) -> None:
         """Waits until bubblewrap has seen the init die; the kernel has then killed and reaped all others."""
         if self._process is not None and not await _exited(self._process, 2.0):
-            for pid in [self.init_pid] if self.init_pid else children_of(self._process.pid):
+            for pid in [self.init_pid] if self.init_pid else _children(self._process.pid):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             if not await _exited(self._process, 2.0):
@@ -157,3 +157,9 @@ def _kill_holders(socket: int) -> None:
                 held = (os.readlink(each.path) for each in os.scandir(f"{folder.path}/fd"))
                 if f"socket:[{socket}]" in held:
                     os.kill(int(folder.name), signal.SIGKILL)
+
+
+def _children(pid: int) -> list[int]:
+    with suppress(OSError), open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(child) for child in file.read().split()]
+    return []

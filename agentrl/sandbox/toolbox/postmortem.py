@@ -103,14 +103,13 @@ def _held_up_by(pid: int) -> int | None:
     """
     own = _stat(pid)
     if own and own[0] == "D":
-        for child in children_of(pid):
+        for child in _children(pid):
             if (its := _stat(child)) and its[0] == "T" and its[_SIZE] == own[_SIZE]:
                 return child
     return None
 
 
-def children_of(pid: int) -> list[int]:
-    """Returns the child processes of a process; none of one that is gone."""
+def _children(pid: int) -> list[int]:
     with suppress(OSError), open(f"/proc/{pid}/task/{pid}/children") as file:
         return [int(child) for child in file.read().split()]
     return []
