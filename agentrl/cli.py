@@ -283,8 +283,7 @@ def credit(
         results = [command(run, name, **how, reporters=[told]) for name in names]
     if episode is not None:
         results = [result.only(episode) for result in results]
-    if iteration is not None:
-        results = [result.of_iteration(iteration) for result in results]
+    results = results if iteration is None else [result.of_iteration(iteration) for result in results]
     if as_json:
         write_json(results[0].as_dict() if len(results) == 1 else [result.as_dict() for result in results])
     else:

@@ -14,6 +14,13 @@ from agentrl.store.run_dir import RunDir
 from agentrl.training.canary import FLOAT32, HALF, ROWS, TOKENS, Canary, Precision, WeightsLost
 from tests.counting import CODE, RECIPE
 
+VARIED = """
+
+def varied(episode):
+    return float(sum(len(turn.text) for turn in episode.turns) % 5)
+"""
+"""A reward that differs between the episodes of a policy that solves nothing: without a signal no weight moves."""
+
 TRAINING = """\
 agent: {format: tags, max_turns: 4}
 model: {scratch: {hidden: 32, layers: 1, heads: 2, vocab_size: 300, max_context: 256}}
@@ -29,13 +36,13 @@ IN_TURNS_AND_ASIDE = pytest.mark.parametrize(
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "task.py").write_text(CODE)
+    (tmp_path / "task.py").write_text(CODE + VARIED)
     (tmp_path / "recipe.yaml").write_text(RECIPE + TRAINING)
     return tmp_path
 
 
 def train(folder: Path, *more: str) -> list[dict[str, Any]]:
-    train_recipe(folder, overrides=more, out=folder / "run")
+    train_recipe(folder, overrides=["rewards.varied=./task.py:varied", *more], out=folder / "run")
     with RunDir.read(folder / "run") as run:
         return [line for line in run.metrics() if line["split"] == "train"]
 
