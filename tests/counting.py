@@ -88,6 +88,14 @@ EXACT = ("engine.batch_invariant=true", "model.device=cpu")
 """With these there is no such rounding."""
 
 
+VARIED = """
+
+def varied(episode):
+    return float(sum(len(turn.text) for turn in episode.turns) % 5)
+"""
+"""A reward that differs between the episodes of a policy that solves nothing: without a signal no weight moves."""
+
+
 def write(folder: Path, more: str = "") -> Path:
     """Makes the folder of the recipe; `more` is added to its YAML."""
     folder.mkdir()

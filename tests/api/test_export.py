@@ -24,7 +24,7 @@ from agentrl.types.errors import RecipeError, StoreError
 from tests.checkpoint import shared
 from tests.command import agentrl as command
 from tests.command import sets
-from tests.counting import write
+from tests.counting import CODE, VARIED, write
 from tests.hub import Hub, environment, open_hub
 from tests.hub_models import NAME, RECIPE, hub, models
 
@@ -81,9 +81,11 @@ def metadata(card: str) -> Any:
 def test_from_a_hub_through_a_training_back_to_the_hub(hub: Hub, tmp_path: Path) -> None:
     """Command by command, as a user does it: the model at a revision, trained, exported, loaded back; the best
     checkpoint is kept and evaluated."""
-    write(tmp_path / "counting", RECIPE)
+    folder = write(tmp_path / "counting", RECIPE)
+    (folder / "task.py").write_text(CODE + VARIED)
     variables = hub.environment(tmp_path / "hf")
-    trains = sets("train.keep={last: 1, best: eval/episodes}", "train.iterations=3", "eval.every=1")
+    varied = "rewards.varied=./task.py:varied"
+    trains = sets("train.keep={last: 1, best: eval/episodes}", "train.iterations=3", "eval.every=1", varied)
     command("train", "counting", "--out", "run", *trains, cwd=tmp_path, **variables)
     kept = [folder.name for folder in checkpoints(tmp_path / "run/checkpoints")]
     assert kept == ["it-00000", "it-00003"], "the last, and the first of the equally good ones"

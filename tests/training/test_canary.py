@@ -12,14 +12,7 @@ from agentrl.api.train import train as train_recipe
 from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.store.run_dir import RunDir
 from agentrl.training.canary import FLOAT32, HALF, ROWS, TOKENS, Canary, Precision, WeightsLost
-from tests.counting import CODE, RECIPE
-
-VARIED = """
-
-def varied(episode):
-    return float(sum(len(turn.text) for turn in episode.turns) % 5)
-"""
-"""A reward that differs between the episodes of a policy that solves nothing: without a signal no weight moves."""
+from tests.counting import CODE, RECIPE, VARIED
 
 TRAINING = """\
 agent: {format: tags, max_turns: 4}
