@@ -456,9 +456,10 @@ METHODS = [
         widened,
         [("closed", 0.0), ("open", 0.4)],
         sized=(
-            "stages.0.sft.steps=100",
-            "stages.1.sft.steps=100",
-            "stages.2.rl.train.iterations=2",
+            "stages.0.sft.steps=200",
+            "stages.1.sft.steps=200",
+            "stages.2.rl.train.iterations=3",
+            "stages.2.rl.train.groups=8",
             "stages.3.rl.train.iterations=2",
         ),
         warmed=None,

@@ -146,7 +146,7 @@ METHODS = [
         lambda run: [each.turns[0].text.count("no.") for each in run.played],
         backtracks,
         [1, 1, 3],
-        sized=("warm_start.steps=200",),
+        sized=("warm_start.steps=400",),
         warmed=None,
         learns=stages_learned,
     ),
