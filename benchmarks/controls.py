@@ -191,7 +191,7 @@ class Pair:
         sampled = list(accumulate((line["sampled_tokens"] for line in trained.of("train")), initial=0))
         stored = {int(path.name.removeprefix("it-")): path for path in (folder / "checkpoints").glob("it-*")}
         stored.pop(0, None)
-        successes = [success, *(self._success(stored[k], start, stored[k]) for k in sorted(stored))]
+        successes = [success, *(self._success(stored[k], start, folder / f"evaluated-{k}") for k in sorted(stored))]
         done = Arm(
             method=self._given.method,
             arm=arm,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +89,9 @@ def begin_run(
     opened, again = _continued(path, recipe, described) if (path / "run.json").exists() else (None, False)
     if opened is None:
         _refuse_other_files(path)
-    with _closing_if_it_fails(opened):
+    with ExitStack() as unless_done:
+        if opened is not None:
+            unless_done.callback(opened.close)
         files = hashes_of(resolved, recipe.base)
         if opened is not None:
             noted: dict[str, Any] = {"tools": offered, "models": {**models}}
@@ -100,6 +102,7 @@ def begin_run(
                 warn_of_changes(opened, files)
             if noted:
                 opened.update_info(**noted)
+            unless_done.pop_all()
             return opened
     run = RunDir.create(path, {**described, **_where(recipe), **files, "tools": offered})
     if models:
@@ -113,16 +116,6 @@ def begin_run(
 def _where(recipe: Recipe) -> dict[str, Any]:
     """Returns where a recipe was read, as `run.json` holds it."""
     return {"base": str(recipe.base), "bases": [*map(str, recipe.bases)], "profile": recipe.profile}
-
-
-@contextmanager
-def _closing_if_it_fails(run: RunDir | None) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        if run is not None:
-            run.close()
-        raise
 
 
 def _continued(path: Path, recipe: Recipe, described: dict[str, Any]) -> tuple[RunDir, bool]:

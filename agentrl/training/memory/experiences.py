@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -206,8 +206,7 @@ class ExperienceTrainer(MemoryTrainer):
             [question(MERGE, {"aim": self._own.aim}, memory=memory, proposed=listed)], seed + 3
         )
         plan = operations_in(merged)
-        lost += [None] if plan is None else []
-        return [*lost, *(change_of(each) for each in plan or () if each.get("operation") != "NONE")]
+        return [*lost, None] if plan is None else [*lost, *changes_of(plan)]
 
     def _about(self, group: Group) -> dict[str, Any]:
         answer = group.task.data.get("answer") if self._own.ground_truth else None
@@ -229,6 +228,11 @@ def operations_in(reply: str | None) -> list[Mapping[str, Any]] | None:
             return objects
         empty = [] if not found else empty
     return empty
+
+
+def changes_of(operations: Iterable[Mapping[str, Any]]) -> list[MemoryChange | None]:
+    """Returns the changes of operations, without those that change nothing."""
+    return [change_of(each) for each in operations if each.get("operation") != "NONE"]
 
 
 def change_of(operation: Mapping[str, Any]) -> MemoryChange | None:
